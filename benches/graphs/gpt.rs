@@ -1,5 +1,5 @@
-//! A training step of a small GPT as in `gpt.py`: rotary positions, RMS norm, one table for pieces and logits; AdamW with
-//! a schedule of its rate and a bound on the norm of the gradient.
+//! A training step of a small GPT as in `gpt.py`: rotary positions, RMS norm, one table for pieces and logits; AdamW
+//! with a schedule of its rate and a bound on the norm of the gradient.
 use super::Program;
 use crate::Arrays;
 use pallas_kernels::cross_entropy::{self, cross_entropy};

@@ -149,12 +149,12 @@ impl Operands {
             return argument_error(format!("blocks of {block:?} queries and keys, expected at least one of each"));
         }
         let [own, theirs] = &self.segments;
-        Ok([self.block_spans_of(own, block[0])?, self.block_spans_of(theirs, block[1])?])
+        Ok([self.segment_spans_of_blocks(own, block[0])?, self.segment_spans_of_blocks(theirs, block[1])?])
     }
 
     #[track_caller]
     /// Computes segment ranges of blocks of `block` segment numbers; without segments returns a placeholder.
-    fn block_spans_of(&self, segment_numbers: &Array, block: usize) -> Result<Array> {
+    fn segment_spans_of_blocks(&self, segment_numbers: &Array, block: usize) -> Result<Array> {
         match (self.rules.segments, segment_numbers.shape()) {
             (true, &[_, n]) => segment_spans(segment_numbers, block, n.div_ceil(block)),
             _ => Ok(segment_numbers.reshape(&[segment_numbers.len(), 1, 1])),
@@ -250,10 +250,11 @@ impl Options<'_> {
         })
     }
 
-    /// Returns the options that kernels are specialised for.
+    /// Returns the rules of a call: its options as far as kernels are specialised for them.
     ///
     /// # Errors
-    /// A soft-cap that is not positive, a rate outside of [0, 1); offsets with what they do not go together with.
+    /// A soft-cap that is not positive, a dropout rate outside of [0, 1), offsets together with dropout or with
+    /// [`Causal::FromEnd`].
     #[track_caller]
     fn rules(&self, target: &Target) -> Result<Rules> {
         let soft_cap = soft_cap_bits(self.soft_cap)?;

@@ -295,22 +295,22 @@ pub(crate) struct BackwardInputs<E: Floating> {
 type ZeroUnusedRows<'a, A> = &'a dyn Fn([Tile<A>; 3]) -> [Tile<A>; 3];
 
 impl<E: Floating> BackwardInputs<E> {
-    /// Computes the backward pass of a block of scores, with the bias and the dropout factors `kept` of the forward
-    /// pass. `live` is the mask of scores, `None` if all are live; `clean` zeroes rows of queries, keys and the
-    /// gradient by the result that no live score uses, since they may hold NaN, and 0 · NaN is NaN.
+    /// Computes the backward pass of a block of scores, with the bias and the dropout factors of the forward pass.
+    /// `live_mask` is the mask of scores, `None` if all are live; `zero_unused_rows` zeroes rows of queries, keys and
+    /// the gradient by the result that no live score uses, since they may hold NaN, and 0 · NaN is NaN.
     ///
-    /// With P the probabilities: `dS = P ∘ (kept ∘ dout vᵀ - δ)` (Dao et al. 2022, Algorithm 4).
+    /// With P the probabilities and F the dropout factors: `dS = P ∘ (F ∘ dout vᵀ - δ)` (Dao et al. 2022, Algorithm 4).
     pub(crate) fn backward_of_block(
         self,
-        [bias, kept]: [Option<Tile<E::Acc>>; 2],
-        live: Option<Tile<bool>>,
-        clean: ZeroUnusedRows<'_, E::Acc>,
+        [bias, dropout_factors]: [Option<Tile<E::Acc>>; 2],
+        live_mask: Option<Tile<bool>>,
+        zero_unused_rows: ZeroUnusedRows<'_, E::Acc>,
     ) -> BlockGradients<E::Acc> {
         let [q, k, v, dout] = self.matrices.map(|x| x.load().cast::<E::Acc>());
         let [lse, delta] = self.rows.map(|x| x.load().expand(1));
-        let [q, k, dout] = clean([q, k, dout]);
-        let within = |x: Tile<E::Acc>| live.map_or(x, |live| select(live, x, 0.0));
-        let dropped = |x: Tile<E::Acc>| kept.map_or(x, |kept| x * kept);
+        let [q, k, dout] = zero_unused_rows([q, k, dout]);
+        let within = |x: Tile<E::Acc>| live_mask.map_or(x, |live| select(live, x, 0.0));
+        let dropped = |x: Tile<E::Acc>| dropout_factors.map_or(x, |kept| x * kept);
         let (scores, slope) = self.rules.scores(dot(q, k.t()) * self.scale, bias);
         // A row without finite score has no gradient.
         let lse = select(lse.eq(f32::NEG_INFINITY), f32::INFINITY, lse);

@@ -90,7 +90,7 @@ pub(crate) struct BlockResources {
     /// [`ProgramBudget::staged_bytes`](pallas_rt::shader::ProgramBudget::staged_bytes).
     pub(crate) staged_bytes: usize,
     /// Elements live at the same time; see
-    /// [`ProgramBudget::live_elements`](pallas_rt::shader::ProgramBudget::live_elements).
+    /// [`ProgramBudget::from_live_elements`](pallas_rt::shader::ProgramBudget::from_live_elements).
     pub(crate) live_elements: usize,
     /// Bytes of scratch; it is in workgroup memory on every kind of device.
     pub(crate) scratch_bytes: usize,
@@ -102,12 +102,12 @@ impl BlockResources {
         BlockResources { staged_bytes: 0, live_elements: 0, scratch_bytes: 0 };
 
     /// Resources of a program whose tiles in workgroup memory, which its threads share, have `words` f32 elements.
-    pub(crate) fn staged_words(words: usize) -> BlockResources {
+    pub(crate) fn from_staged_words(words: usize) -> BlockResources {
         BlockResources { staged_bytes: 4 * words, ..BlockResources::NO_REQUIREMENTS }
     }
 
     /// Resources of a program with this many elements of tiles that are live at the same time in elementwise code.
-    pub(crate) fn live_elements(live_elements: usize) -> BlockResources {
+    pub(crate) fn from_live_elements(live_elements: usize) -> BlockResources {
         BlockResources { live_elements, ..BlockResources::NO_REQUIREMENTS }
     }
 
@@ -213,8 +213,10 @@ mod tests {
     fn the_first_that_fits_is_chosen_unless_a_row_is_tuned() {
         let gpu = |kib: u64| Target { workgroup_bytes: kib << 10, ..Target::webgpu() };
         let check = |target: &Target, expected| {
-            let need =
-                |words: usize| BlockResources { live_elements: 100 * words, ..BlockResources::staged_words(words) };
+            let need = |words: usize| BlockResources {
+                live_elements: 100 * words,
+                ..BlockResources::from_staged_words(words)
+            };
             let candidates = [[64, 10_000], [32, 5000], [16, 100]].map(|[keys, words]| ([keys], need(words)));
             assert_eq!(
                 choose_block_sizes(BlockSizeKey::PagedQueries, target, [100], candidates),
@@ -230,7 +232,7 @@ mod tests {
                 BlockSizeKey::DecodeAttention,
                 target,
                 [100],
-                [64, 8].map(|keys| ([keys], BlockResources::staged_words(100 * keys))),
+                [64, 8].map(|keys| ([keys], BlockResources::from_staged_words(100 * keys))),
             )
         };
         assert_eq!([staged(&gpu(16)), staged(&gpu(32))], [[8], [64]]);

@@ -31,8 +31,9 @@ const MAX_COMPOSED_ROTARY_ELEMENTS: usize = 1 << 15;
 /// shorter rows.
 const MIN_COMPOSED_SOFTMAX_ROW_ELEMENTS: usize = 1 << 16;
 
-/// Returns true if operations on arrays are faster than a kernel: for f32 operands of a function that is fused, if
-/// `has_suitable_size` says that the problem is small.
+/// Returns true if operations on arrays, which the compiler may fuse, are faster than a kernel: for f32 operands for
+/// which [`can_be_fused`] holds, if the caller states by `has_suitable_size` that their sizes are within the measured
+/// bounds.
 fn is_composed_faster(operands: &[&Array], has_suitable_size: bool) -> bool {
     has_suitable_size && operands.iter().all(|x| x.dtype() == DType::F32) && can_be_fused(operands)
 }
@@ -195,13 +196,13 @@ pub(crate) fn compose_cross_entropy(x: &Array, w: &Array, labels: &Array, ignore
     Some([ops::select(&labels.eq(ignore), 0.0, &loss), lse.stop_gradient()])
 }
 
-/// Rows of a table by number, NaN for a number out of range, in a traced function, at any size; `None`: a kernel has to
-/// look them up.
+/// Looks up the rows of a float table with these `ids` by an operation on arrays, at any size; an id out of range gives
+/// NaN. `None` unless [`can_be_fused`] holds and the table has elements: a kernel has to look them up.
 #[track_caller]
-pub(crate) fn compose_row_lookup(table: &Array, numbers: &Array) -> Option<Array> {
-    let is_better = table.dtype().is_float() && can_be_fused(&[table, numbers]);
+pub(crate) fn compose_row_lookup(table: &Array, ids: &Array) -> Option<Array> {
+    let is_better = table.dtype().is_float() && can_be_fused(&[table, ids]);
     // `take` counts negative numbers from the end, so they are made out of range.
-    let numbers = || ops::select(&numbers.lt(0), table.shape()[0] as i64, numbers);
+    let numbers = || ops::select(&ids.lt(0), table.shape()[0] as i64, ids);
     (is_better && !table.is_empty()).then(|| table.take(&numbers(), 0))
 }
 
@@ -220,23 +221,23 @@ pub(crate) fn compose_rotary(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) 
     Some(ops::concatenate(&[a * cos - b * &sin, a * &sin + b * cos], -1))
 }
 
-/// Sums of rows with the same number, `count` numbers, without rows of the number `left_out`; `None`: a kernel has to
-/// compute them.
+/// Sums the rows with equal `segment_ids`, one sum for each of `segment_count` segments, without the rows of segment
+/// `ignored_id`; `None`: a kernel has to compute them.
 ///
 /// # Errors
 /// Device trouble.
 #[track_caller]
 pub(crate) fn compose_segment_sums(
     rows: &Array,
-    numbers: &[i32],
-    count: usize,
-    left_out: Option<i32>,
+    segment_ids: &[i32],
+    segment_count: usize,
+    ignored_id: Option<i32>,
 ) -> Result<Option<Array>> {
     let client = rows.client();
     if !is_divided_among_cores(rows) || !calls_run() || rows.is_empty() || !rows.dtype().is_float() {
         return Ok(None);
     }
-    let kept = numbers.iter().map(|&number| if Some(number) == left_out { count as i32 } else { number });
-    let numbers = client.array(&kept.collect::<Vec<_>>(), &[numbers.len()])?;
-    Ok(Some(rows.segment_sum(&numbers, count)))
+    let kept = segment_ids.iter().map(|&number| if Some(number) == ignored_id { segment_count as i32 } else { number });
+    let numbers = client.array(&kept.collect::<Vec<_>>(), &[segment_ids.len()])?;
+    Ok(Some(rows.segment_sum(&numbers, segment_count)))
 }

@@ -292,7 +292,7 @@ fn check_operands(x: &Array, w: &Array) -> Result<Array> {
 /// of x rounded up to blocks.
 fn choose_cross_entropy_blocks(key: BlockSizeKey, x: &Array, w: &Array) -> [usize; 4] {
     // Blocks of x and of w, and the block of logits, which is multiplied with one of them.
-    let need = |[n, v, d]: [usize; 3]| BlockResources::staged_words((n + v) * d + n * v);
+    let need = |[n, v, d]: [usize; 3]| BlockResources::from_staged_words((n + v) * d + n * v);
     let (n, target) = (x.shape()[0], x.client().target());
     let (classes, d) = (w.shape()[0], w.shape()[1]);
     let deep = if d.is_multiple_of(256) { 256 } else { 64 };

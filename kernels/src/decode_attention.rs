@@ -150,7 +150,7 @@ pub fn block_size(target: &Target, rows: usize, keys: usize, head_dim: usize) ->
     // Queries, keys, values and probabilities share workgroup memory; padding between rows takes an eighth more.
     let need = |keys: usize| {
         let words = (2 * keys + rows) * head_dim + rows * keys;
-        BlockResources::staged_words(words + words / 8)
+        BlockResources::from_staged_words(words + words / 8)
     };
     // On the CPU, with this many keys per step the overhead of a step does not matter; scores stay in the cache.
     let most = if rows <= 16 { CPU_BLOCK_KEYS } else { CPU_BLOCK_KEYS / 2 };

@@ -119,7 +119,7 @@ fn choose_rows_per_block(x: &Array, row_count: usize) -> usize {
 /// Number of elements of a row that a program copies.
 fn choose_columns_per_block(x: &Array) -> usize {
     // One element per thread where 64 fit the registers, so that a few rows are many programs.
-    let candidates = [1024, 256].map(|width| ([width], BlockResources::live_elements(64 * width)));
+    let candidates = [1024, 256].map(|width| ([width], BlockResources::from_live_elements(64 * width)));
     let [width] = choose_block_sizes(
         BlockSizeKey::Embedding,
         x.client().target(),
@@ -129,7 +129,8 @@ fn choose_columns_per_block(x: &Array) -> usize {
     width
 }
 
-/// The numbers on the host, each checked against the table; empty if a traced function computes them.
+/// Reads the ids on the host, and refuses those that are no row of a table of `vocabulary` rows; returns an empty
+/// vector, without a check, if a traced function computes them.
 #[track_caller]
 fn read_checked_ids(ids: &Array, vocabulary: usize) -> Result<Vec<i32>> {
     if ids.is_traced() && ids.dtype() == DType::I32 {

@@ -49,15 +49,17 @@ impl<E: Floating> QueryOperands<E> {
         };
         self.rules.scores(products, self.bias).0
     }
-    /// Returns probabilities (after dropout) and values, whose product is added to the sums. If only `part` of the
-    /// block is seen, values that no query sees become 0.
-    fn product_factors(self, p: Tile<E::Acc>, v: Tile<E>, part: Option<Block>) -> ProductFactors<E> {
+    /// Returns probabilities (after dropout) and values, whose product is added to the sums. `partial_block` is the
+    /// block if only a part of it is seen: values that no query sees then become 0.
+    fn product_factors(self, p: Tile<E::Acc>, v: Tile<E>, partial_block: Option<Block>) -> ProductFactors<E> {
         let p = self.kept.map_or(p, |kept| p * kept);
         match self.narrow {
-            Some(_) => ProductFactors::Narrow(p.cast::<E>(), part.map_or(v, |block| block.zero_unseen_keys(v))),
+            Some(_) => {
+                ProductFactors::Narrow(p.cast::<E>(), partial_block.map_or(v, |block| block.zero_unseen_keys(v)))
+            }
             None => {
                 let v = v.cast::<E::Acc>();
-                ProductFactors::Wide(p, part.map_or(v, |block| block.zero_unseen_keys(v)))
+                ProductFactors::Wide(p, partial_block.map_or(v, |block| block.zero_unseen_keys(v)))
             }
         }
     }
@@ -175,7 +177,7 @@ pub fn block_sizes(
     // registers.
     let staged = |[own, keys]: [usize; 2]| {
         let words = (own + (3 + more) * keys) * d + (1 + more) * own * keys;
-        ([own, keys], BlockResources::staged_words(words))
+        ([own, keys], BlockResources::from_staged_words(words))
     };
     // Scores and products are copied from cooperative matrices through workgroup memory as well.
     let roomy = |blocks| (blocks, BlockResources { staged_bytes: 48 << 10, ..BlockResources::NO_REQUIREMENTS });

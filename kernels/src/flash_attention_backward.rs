@@ -142,7 +142,7 @@ pub fn block_sizes(target: &Target, rows: [usize; 2], head_dim: usize) -> [usize
     let need = |own: usize, past: usize| {
         let words = 2 * (own + past) * head_dim + 2 * own * past;
         // Both accumulators are scratch.
-        BlockResources { scratch_bytes: 8 * own * head_dim, ..BlockResources::staged_words(words + words / 8) }
+        BlockResources { scratch_bytes: 8 * own * head_dim, ..BlockResources::from_staged_words(words + words / 8) }
     };
     // For a CPU: accumulators of more than 64 KiB do not fit the inner caches.
     let widest = if head_dim <= 128 { [128, 128] } else { [64, 64] };

@@ -48,8 +48,8 @@ fn whole_keys_block(rules: Rules, size: [usize; 2], first_query: Scalar<i32>, qu
     }
 }
 
-/// Returns true if some queries do not see some keys.
-fn is_masked(rules: Rules) -> bool {
+/// Returns true if the rules hide keys from queries by their positions, as a causal mask or a window does.
+fn has_position_mask(rules: Rules) -> bool {
     rules.left.is_some() || rules.right.is_some()
 }
 
@@ -57,7 +57,7 @@ fn is_masked(rules: Rules) -> bool {
 /// soft-cap.
 fn masked_scores<A: Wide>(products: Tile<A>, block: Block) -> (Tile<A>, Option<Tile<A>>) {
     let (scores, slope) = block.rules.scores(products, None);
-    match is_masked(block.rules) {
+    match has_position_mask(block.rules) {
         true => (select(live_mask(block), scores, f32::NEG_INFINITY), slope),
         false => (scores, slope),
     }
@@ -70,7 +70,7 @@ fn live_mask(block: Block) -> Tile<bool> {
 
 /// Sets keys or values of some heads to 0 where no query sees them.
 fn zero_unseen_rows<A: Wide>(rows: Tile<A>, block: Block) -> Tile<A> {
-    if !is_masked(block.rules) {
+    if !has_position_mask(block.rules) {
         return rows;
     }
     let seen = block.zero_unseen_keys(full::<A>([block.size[1], 1], 1.0)).ne(0.0);
@@ -90,9 +90,9 @@ const MAX_TILE_ELEMENTS: usize = 1 << 13;
 pub(crate) fn heads_per_program(
     target: &Target,
     [batch, heads, queries, d]: [usize; 4],
-    [groups, keys]: [usize; 2],
+    [key_heads, keys]: [usize; 2],
 ) -> [usize; 2] {
-    if groups != heads || launch_parts() > 1 {
+    if key_heads != heads || launch_parts() > 1 {
         return [1, 1];
     }
     let most = (MAX_PROGRAM_MULTIPLY_ADDS / (queries * keys * d).max(1))
@@ -169,7 +169,7 @@ pub fn flash_attention_whole_gradients<E: Floating>(
     let delta = if by_lse { along - dlse.load().expand(3) } else { along };
     let by_scores = p * (product(dout, zero_unseen_rows(v, block), (3, 3)) - delta);
     let mut by_products = rules.scores_backward(by_scores, slope) * scale;
-    if is_masked(rules) {
+    if has_position_mask(rules) {
         by_products = select(live_mask(block), by_products, 0.0);
     }
     dq.store(product(by_products, k, (3, 2)).cast::<E>());

@@ -131,7 +131,7 @@ fn choose_memory_bound_block(cores: usize, [g, m, n]: [usize; 3], b_transposed: 
 /// Block size for `g` products `[m, k]·[k, n]` on a CPU with this number of cores.
 fn choose_cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) -> [usize; 3] {
     // Cost of accessing an element of a block, in multiply-adds: it is packed, or added to.
-    const ACCESS_COST: usize = 8;
+    const ACCESS_COST_MULTIPLY_ADDS: usize = 8;
     if m <= MAX_MEMORY_BOUND_ROWS {
         return choose_memory_bound_block(cores, [g, m, n], b_transposed);
     }
@@ -139,7 +139,7 @@ fn choose_cpu_block(cores: usize, [g, m, n, k]: [usize; 4], b_transposed: bool) 
     let cost = |most: &[usize; 3]| {
         let [bm, bn, bk] = [equal_block_size(m, most[0]), equal_block_size(n, most[1]), equal_block_size(k, most[2])];
         let programs = g as f64 * (m.div_ceil(bm) * n.div_ceil(bn)) as f64;
-        let step = bm * bn * bk + ACCESS_COST * (bm * bk + bk * bn + bm * bn);
+        let step = bm * bn * bk + ACCESS_COST_MULTIPLY_ADDS * (bm * bk + bk * bn + bm * bn);
         (programs / cores as f64).ceil() * k.div_ceil(bk) as f64 * step as f64
     };
     let best = CPU_BLOCK_SIZES.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));

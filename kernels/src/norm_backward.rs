@@ -20,7 +20,7 @@ use crate::row_blocks::{
 };
 use pallas_rt::prelude::*;
 
-/// Gradient and statistics of whole rows.
+/// Gradient by whole rows of x, with the rows' mean, variance and normalised values (`hat`).
 #[derive(Clone, Copy)]
 struct RowGradients<A> {
     dx: Tile<A>,
@@ -29,23 +29,23 @@ struct RowGradients<A> {
     hat: Tile<A>,
 }
 
-/// Computes the gradient by rows `x`, given `g`, the gradient by the normalised rows; `variance` may adjust the rows'
-/// variances. Without `centre` it is that of RMS norm.
+/// Computes the gradient by rows `x`, given `g`, the gradient by the normalised rows; `adjust_variance` may adjust the
+/// rows' variances. Without `subtracts_mean` it is that of RMS norm.
 fn row_gradients<A: Wide>(
     x: Tile<A>,
     g: Tile<A>,
     epsilon: Scalar<A>,
-    centre: bool,
-    variance: impl Fn(Tile<A>) -> Tile<A>,
+    subtracts_mean: bool,
+    adjust_variance: impl Fn(Tile<A>) -> Tile<A>,
 ) -> RowGradients<A> {
     let (rows, scale) = (x.shape()[0], 1.0 / x.shape()[1] as f64);
-    let mean = if centre { x.sum(1) * scale } else { zeros([rows, 1]) };
+    let mean = if subtracts_mean { x.sum(1) * scale } else { zeros([rows, 1]) };
     let centred = x - mean;
-    let variance = variance((centred * centred).sum(1) * scale);
+    let variance = adjust_variance((centred * centred).sum(1) * scale);
     let r = (variance + epsilon).rsqrt();
     let hat = centred * r;
     let along = (g * hat).sum(1) * scale;
-    let level = if centre { g.sum(1) * scale } else { zeros([rows, 1]) };
+    let level = if subtracts_mean { g.sum(1) * scale } else { zeros([rows, 1]) };
     RowGradients { dx: (g - level - hat * along) * r, mean, variance, hat }
 }
 
@@ -127,7 +127,8 @@ pub fn norm_backward_sums<E: Floating>(
     dbeta.store(dbetas.load().sum(0).cast::<E>());
 }
 
-/// Computes the means of g and of g·x̂ of each row, over blocks of columns: `level` and `along`.
+/// Computes two means over each row, in blocks of columns: `level`, the mean of g = dy·γ, and `along`, that of g·x̂,
+/// where x̂ is the normalised x.
 #[kernel(grid = (cdiv(R, BR), cdiv(C, BC)), semantics = (parallel, arbitrary))]
 pub fn norm_backward_means<E: Floating>(
     #[block([R, C] => [BR, BC], |i, j| (i, j), fill = 0.0)] x: In<E>,
@@ -211,10 +212,16 @@ pub fn norm_backward_parameters<E: Floating>(
 /// Number of rows of a block in the one-pass kernel: few enough to stay in cache.
 const ONE_PASS_BLOCK_ROWS: usize = 8;
 
-/// Computes gradients by x, gamma and beta, of layer norm with `centre`, of RMS norm without.
+/// Computes gradients by x, gamma and beta, of layer norm with `subtracts_mean`, of RMS norm without.
 #[track_caller]
 #[inline]
-fn norm_gradients(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bool) -> Result<(Array, Array, Array)> {
+fn norm_gradients(
+    x: &Array,
+    gamma: &Array,
+    dy: &Array,
+    epsilon: f32,
+    subtracts_mean: bool,
+) -> Result<(Array, Array, Array)> {
     check_epsilon(epsilon)?;
     let (flat, dy) = (reshape_to_rows(x)?, reshape_to_rows(dy)?);
     let n = flat.shape()[1];
@@ -227,20 +234,20 @@ fn norm_gradients(x: &Array, gamma: &Array, dy: &Array, epsilon: f32, centre: bo
             let parts = min_busy_programs(x.client()).min(flat.shape()[0].div_ceil(br)).max(1);
             let steps = flat.shape()[0].div_ceil(parts * br);
             let (dx, dgammas, dbetas) =
-                norm_backward_parts::<E>(&flat, &gamma, &dy, epsilon, centre, parts, steps, br)?;
+                norm_backward_parts::<E>(&flat, &gamma, &dy, epsilon, subtracts_mean, parts, steps, br)?;
             return reshape_gradients(x, dx, norm_backward_sums::<E>(&dgammas, &dbetas, parts, 256)?);
         }
         let (dx, mean, variance) = if has_whole_row_blocks(&flat) {
             let [br, _] = choose_row_block(&flat, 8, None);
-            norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, centre, br)?
+            norm_backward_whole_rows::<E>(&flat, &gamma, &dy, epsilon, subtracts_mean, br)?
         } else {
             let [br, bc] = choose_long_row_block(&flat);
             let zero = x.client().zeros(&[flat.shape()[0], 1], DType::F32)?;
-            let mean = if centre { row_moment::<E>(&flat, &zero, 1, br, bc)? } else { zero.clone() };
+            let mean = if subtracts_mean { row_moment::<E>(&flat, &zero, 1, br, bc)? } else { zero.clone() };
             let variance = row_moment::<E>(&flat, &mean, 2, br, bc)?;
             let (level, along) =
                 norm_backward_means::<E>(&flat, &gamma, &dy, &mean, &variance, epsilon, br, bc)?;
-            let level = if centre { level } else { zero };
+            let level = if subtracts_mean { level } else { zero };
             let dx =
                 norm_backward_apply::<E>(&flat, &gamma, &dy, &mean, &variance, &level, &along, epsilon, br, bc)?;
             (dx, mean, variance)

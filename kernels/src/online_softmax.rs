@@ -41,7 +41,7 @@ impl<A: Wide> OnlineSoftmax<A> {
         factors: impl FnOnce(Tile<A>) -> F,
         product: impl FnOnce(F) -> Tile<A>,
     ) {
-        let [m, p, alpha] = self.weights(scores);
+        let [m, p, alpha] = self.maxima_and_weights(scores);
         // Computed before the sum, so that threads of a GPU need one barrier for both.
         let factors = factors(p);
         let acc = self.rescale_accumulator(p, alpha);
@@ -50,7 +50,7 @@ impl<A: Wide> OnlineSoftmax<A> {
     }
     /// Returns the new maxima, the weights of a block's keys, and the factor that rescales earlier sums. Not generic,
     /// so that it is compiled once and not for each closure of [`OnlineSoftmax::accumulate_with`].
-    fn weights(self, scores: Tile<A>) -> [Tile<A>; 3] {
+    fn maxima_and_weights(self, scores: Tile<A>) -> [Tile<A>; 3] {
         let m = maximum(self.max.load(), scores.max(1));
         // Before a row's first live key its maximum is -inf; its sum stays 0.
         let base = select(m.eq(f32::NEG_INFINITY), 0.0, m);

@@ -53,21 +53,23 @@ pub struct Batch {
 // Columns of a batch's table of items.
 /// Column of the index of the work item's request.
 pub(crate) const REQUEST_COLUMN: usize = 0;
-/// Columns of the item's first query in the packed array, and of the number of queries.
+/// Column of the item's first query, as an index in the packed array of queries; the column after it has the number of
+/// the item's queries.
 pub(crate) const FIRST_QUERY_COLUMN: usize = 1;
 pub(crate) const QUERY_COUNT_COLUMN: usize = 2;
 /// Column of the position of the first query in its request; negative with more queries than keys.
 pub(crate) const POSITION_COLUMN: usize = 3;
 /// Column of the number of keys of the request.
 pub(crate) const KEY_COUNT_COLUMN: usize = 4;
-/// Columns of the item's first page in the request's table, and of the number of pages.
+/// Column of the item's first page, as an index in the request's page table; the column after it has the number of the
+/// item's pages.
 pub(crate) const FIRST_PAGE_COLUMN: usize = 5;
 pub(crate) const PAGE_COUNT_COLUMN: usize = 6;
 /// Column of the index, among the results of all items, at which the item's results are stored; the results of a query
 /// may be in several parts.
 pub(crate) const RESULT_COLUMN: usize = 7;
 /// Number of columns of the table of work items.
-pub(crate) const ITEM_COLUMNS: usize = 8;
+pub(crate) const ITEM_COLUMN_COUNT: usize = 8;
 
 /// Number of queries of a work item, for `group` heads per head of keys: enough to amortise reading the pages, few
 /// enough for registers; on a GPU their rows and a page's keys and values fit workgroup memory together.
@@ -86,7 +88,7 @@ pub fn block_size(target: &Target, group: usize, page: usize, d: usize) -> usize
 /// Resources of a program of a work item with `rows` rows of queries and `keys` keys and values, of `d` elements each.
 pub(crate) fn item_resources(rows: usize, keys: usize, d: usize) -> BlockResources {
     // Three times for the rows (queries, results, padding), and for keys, values and masked values.
-    BlockResources::staged_words(3 * (rows + keys) * d)
+    BlockResources::from_staged_words(3 * (rows + keys) * d)
 }
 
 impl Batch {
@@ -141,7 +143,7 @@ impl Batch {
             part += runs * b.count;
             most = most.max(runs);
         }
-        let steps = items.chunks(ITEM_COLUMNS).map(|item| item[PAGE_COUNT_COLUMN] as usize).max().unwrap_or(0);
+        let steps = items.chunks(ITEM_COLUMN_COUNT).map(|item| item[PAGE_COUNT_COLUMN] as usize).max().unwrap_or(0);
         let columns = rows.columns.max(1);
         let tables = if rows.columns == 0 { vec![0; rows.lengths.len()] } else { requests.tables.to_vec() };
         let slots = match rows.find_append_slots(page) {
@@ -154,9 +156,9 @@ impl Batch {
             block,
             queries,
             steps,
-            run: total.div_ceil((items.len() / ITEM_COLUMNS).max(1)),
+            run: total.div_ceil((items.len() / ITEM_COLUMN_COUNT).max(1)),
             tables: client.array(&tables, &[rows.lengths.len(), columns])?,
-            items: upload_i32(client, &items, &[items.len() / ITEM_COLUMNS, ITEM_COLUMNS])?,
+            items: upload_i32(client, &items, &[items.len() / ITEM_COLUMN_COUNT, ITEM_COLUMN_COUNT])?,
             parts: if most > 1 { Some((upload_i32(client, &parts, &[queries, 3])?, part, most)) } else { None },
             slots,
         })

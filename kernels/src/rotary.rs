@@ -92,7 +92,7 @@ fn rotate_pairs(x: &Array, cos: &Array, sin: &Array, pairs: Pairs, inverse: bool
     let flat = x.reshape(&[outer.iter().product(), *s, *d]);
     let neighbours = pairs == Pairs::Neighbours;
     // Both halves of the heads and of the result, both tables, and the result.
-    let need = |rows: usize| BlockResources::live_elements(6 * rows * d);
+    let need = |rows: usize| BlockResources::from_live_elements(6 * rows * d);
     let target = x.client().target();
     let candidates = [64, 8].map(|rows| ([rows], need(rows)));
     let [rows] = choose_block_sizes(BlockSizeKey::Rotary, target, [*s], candidates);

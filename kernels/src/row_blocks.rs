@@ -113,7 +113,8 @@ pub(crate) fn choose_row_block(x: &Array, max_rows: usize, columns: Option<usize
     let short = target.cores.map(|_| choose_block_rows(target, rows, wide, most));
     let smaller = [16, 4, 1].into_iter().filter(|rows| *rows < most);
     let candidates = short.into_iter().chain([most]).chain(smaller);
-    let candidates = candidates.map(|rows| ([rows, wide], BlockResources::live_elements(LIVE_TILES * rows * wide)));
+    let candidates =
+        candidates.map(|rows| ([rows, wide], BlockResources::from_live_elements(LIVE_TILES * rows * wide)));
     let [block, wide] = choose_block_sizes(BlockSizeKey::Rows, target, [rows, n], candidates);
     [mesh_block_size(rows, block), wide]
 }

@@ -16,7 +16,8 @@ fn row_sum_term<A: Wide>(y: Tile<A>, dy: Tile<A>, log: bool) -> Tile<A> {
     if log { dy } else { y * dy }
 }
 
-/// Gradient by the row, of softmax or with `log` of log-softmax, given the `sum` of its terms.
+/// Returns the gradient by the input of softmax, or with `log` of log-softmax, from its result `y`, the gradient `dy`
+/// by that, and `sum`, the sum of [`row_sum_term`] over each row.
 fn gradient_from_sum<A: Wide>(y: Tile<A>, dy: Tile<A>, sum: Tile<A>, log: bool) -> Tile<A> {
     if log { dy - y.exp() * sum } else { y * (dy - sum) }
 }

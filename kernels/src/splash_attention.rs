@@ -277,7 +277,7 @@ pub fn splash_attention_with_lse(
 /// [`splash_attention_with_lse`] for a [`MaskInfo`] of blocks of `BQ` queries and `BK` keys.
 ///
 /// # Errors
-/// As [`splash_attention`], and other blocks.
+/// As [`splash_attention`], and an `info` whose blocks are not of `BQ` queries and `BK` keys.
 #[track_caller]
 pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     q: &Array,
@@ -286,7 +286,7 @@ pub fn attention_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     info: &MaskInfo,
     options: &Options,
 ) -> Result<(Array, Array)> {
-    let (scale, rules) = prepare_call::<BQ, BK>(q, k, info, options)?;
+    let (scale, rules) = score_scale_and_rules::<BQ, BK>(q, k, info, options)?;
     let MaskInfo { mask_of, rows, partial, computed, .. } = info;
     splash_attention_blocks::<E, BQ, BK>(
         q,
@@ -336,7 +336,7 @@ pub fn splash_attention_backward(
 /// [`splash_attention_backward`] for a [`MaskInfo`] of blocks of `BQ` queries and `BK` keys.
 ///
 /// # Errors
-/// As [`splash_attention_backward`], and other blocks.
+/// As [`splash_attention_backward`], and an `info` whose blocks are not of `BQ` queries and `BK` keys.
 #[track_caller]
 pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     [q, k, v]: [&Array; 3],
@@ -345,7 +345,7 @@ pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
     info: &MaskInfo,
     options: &Options,
 ) -> Result<(Array, Array, Array)> {
-    let (scale, rules) = prepare_call::<BQ, BK>(q, k, info, options)?;
+    let (scale, rules) = score_scale_and_rules::<BQ, BK>(q, k, info, options)?;
     let MaskInfo { mask_of, rows, columns, partial, computed, .. } = info;
     let delta = &flash_attention_delta::<E>(out, dout, lse, false, BQ)?;
     let dq = splash_attention_dq::<E, BQ, BK>(
@@ -383,7 +383,7 @@ pub fn gradients_in_blocks<E: Floating, const BQ: usize, const BK: usize>(
 
 /// Checks the masks' block size, and returns the factor of the scores and the rules of a call.
 #[track_caller]
-fn prepare_call<const BQ: usize, const BK: usize>(
+fn score_scale_and_rules<const BQ: usize, const BK: usize>(
     q: &Array,
     k: &Array,
     info: &MaskInfo,

@@ -137,7 +137,7 @@ impl Mask {
     }
 
     /// Computes the mask of queries `[n, 1]` and keys `[1, m]` in a kernel; axes of the result may have extent 1.
-    fn tile(&self, queries: Tile<i32>, keys: Tile<i32>) -> Tile<bool> {
+    fn compute_tile(&self, queries: Tile<i32>, keys: Tile<i32>) -> Tile<bool> {
         match self {
             Mask::Full | Mask::Dense(_) => full([1, 1], true),
             Mask::Causal { offset } => keys.le(queries + clamp_distance(i64::from(*offset))),
@@ -148,22 +148,22 @@ impl Mask {
                 low.into_iter().chain(high).reduce(|a, b| a & b).unwrap_or(full([1, 1], true))
             }
             Mask::Chunked { size } => (queries / *size).eq(keys / *size),
-            Mask::And(both) => both[0].tile(queries, keys) & both[1].tile(queries, keys),
-            Mask::Or(both) => both[0].tile(queries, keys) | both[1].tile(queries, keys),
-            Mask::Not(mask) => !mask.tile(queries, keys),
+            Mask::And(both) => both[0].compute_tile(queries, keys) & both[1].compute_tile(queries, keys),
+            Mask::Or(both) => both[0].compute_tile(queries, keys) | both[1].compute_tile(queries, keys),
+            Mask::Not(mask) => !mask.compute_tile(queries, keys),
         }
     }
 
     /// Refuses chunks below 1, and dense masks of another shape than `[queries, keys]`.
     #[track_caller]
-    fn check(&self, shape: [usize; 2]) -> Result<()> {
+    fn check_for_shape(&self, shape: [usize; 2]) -> Result<()> {
         match self {
             Mask::Chunked { size } if *size < 1 => argument_error(format!("chunks of {size} keys")),
             Mask::Dense(dense) if dense.shape != shape => {
                 argument_error(format!("a mask of shape {:?} for {shape:?} queries and keys", dense.shape))
             }
-            Mask::And(both) | Mask::Or(both) => both[0].check(shape).and(both[1].check(shape)),
-            Mask::Not(mask) => mask.check(shape),
+            Mask::And(both) | Mask::Or(both) => both[0].check_for_shape(shape).and(both[1].check_for_shape(shape)),
+            Mask::Not(mask) => mask.check_for_shape(shape),
             _ => Ok(()),
         }
     }
@@ -191,22 +191,22 @@ pub struct Computed {
 }
 
 impl Computed {
-    /// Returns the mask of a block's scores: existing keys that the computed mask `number`, or else `array`, lets a
-    /// query see.
+    /// Returns the mask of a block's scores: existing keys that the computed mask `mask_number`, or else `stored_mask`,
+    /// lets a query see.
     pub(crate) fn live_mask(
         &self,
-        [number, first_query, first_key, keys]: [Scalar<i32>; 4],
-        array: In<bool>,
+        [mask_number, first_query, first_key, keys]: [Scalar<i32>; 4],
+        stored_mask: In<bool>,
         [rows, columns]: [usize; 2],
     ) -> Tile<bool> {
         let own = iota::<i32>([1, columns], 1) + first_key;
         let seen = match &self.masks[..] {
-            [] => array.load(),
+            [] => stored_mask.load(),
             masks => {
                 let queries = iota::<i32>([rows, 1], 0) + first_query;
-                let tiles = masks.iter().map(|m| m.tile(queries, own).broadcast([rows, columns]));
+                let tiles = masks.iter().map(|m| m.compute_tile(queries, own).broadcast([rows, columns]));
                 let numbered = (0..).zip(tiles);
-                let one = |a: (i32, Tile<bool>), b: (i32, Tile<bool>)| (b.0, select(number.eq(b.0), b.1, a.1));
+                let one = |a: (i32, Tile<bool>), b: (i32, Tile<bool>)| (b.0, select(mask_number.eq(b.0), b.1, a.1));
                 numbered.reduce(one).map(|(_, tile)| tile).expect("there are masks")
             }
         };
@@ -322,7 +322,7 @@ impl MaskInfo {
             return argument_error(format!("blocks of {block:?} queries and keys"));
         }
         for mask in heads {
-            mask.check(shape)?;
+            mask.check_for_shape(shape)?;
         }
         let mut masks: Vec<&Mask> = vec![];
         let mask_of: Vec<usize> = heads

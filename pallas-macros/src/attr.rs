@@ -40,7 +40,7 @@ fn parse_parameter(typed: &mut syn::PatType, errors: &mut Errors) -> Option<Para
         name: id.ident.clone(),
         pat: (*typed.pat).clone(),
         ty: (*typed.ty).clone(),
-        role: role(&typed.ty),
+        role: parameter_role(&typed.ty),
         block: None,
         sizes: None,
         attrs: vec![],
@@ -59,7 +59,7 @@ fn parse_parameter(typed: &mut syn::PatType, errors: &mut Errors) -> Option<Para
 }
 
 /// Role of a parameter by the last segment of its type, such as `In`.
-fn role(ty: &Type) -> ParameterRole {
+fn parameter_role(ty: &Type) -> ParameterRole {
     let Type::Path(path) = ty else { return ParameterRole::Param };
     match path.path.segments.last().map(|s| s.ident.to_string()).as_deref() {
         Some("In") => ParameterRole::Input,

@@ -150,7 +150,8 @@ fn read_variant<'a>(path: TokenStream, name: String, fields: &'a Fields) -> syn:
     Ok(Variant { path, name, has_names, fields })
 }
 
-/// Builds the match arms of a variant in `visit` and in `visit_mut`.
+/// Builds a variant's arms of the `match` in `visit` and of that in `visit_mut`; `tree` is the path of
+/// `pallas_rt::tree`, `to` the variable of the visitor.
 fn build_match_arms(variant: &Variant<'_>, tree: &TokenStream, to: &Ident) -> (TokenStream, TokenStream) {
     let (fixed, children): (Vec<&Field<'_>>, Vec<_>) = variant.fields.iter().partition(|f| f.is_fixed);
     let (path, name) = (&variant.path, &variant.name);

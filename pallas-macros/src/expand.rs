@@ -23,7 +23,7 @@ pub(crate) fn expand(attr: TokenStream, mut f: ItemFn, parse_error: Option<syn::
     errors.extend(std::mem::take(&mut options.wrong));
     let parameters = attr::parse_parameters(&mut f, &mut errors);
     let consts = f.sig.generics.const_params().map(|c| c.ident.to_string()).collect();
-    let mut names = SizeNames::collect(consts, &parameters);
+    let mut names = SizeNames::from_parameters(consts, &parameters);
     names.report_unsized_outputs(&parameters, &mut errors);
     let root = match &options.root {
         Some(path) => quote!(#path::__private),

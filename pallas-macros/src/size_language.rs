@@ -20,7 +20,8 @@ pub(crate) struct SizeNames {
     unread: bool,
 }
 
-/// State of the conversion of sizes to code.
+/// Context of the conversion of a kernel's sizes to code: the path of the runtime, the reported errors, and the
+/// constants from outside of the kernel that were found so far.
 pub(crate) struct SizeConversion<'a> {
     pub(crate) root: &'a TokenStream,
     pub(crate) errors: &'a mut Errors,
@@ -38,10 +39,11 @@ impl SizeConversion<'_> {
 }
 
 impl SizeNames {
-    /// Collects the names of parameters' specs.
-    pub(crate) fn collect(consts: BTreeSet<String>, parameters: &[Parameter]) -> SizeNames {
+    /// Classifies the names in the specs of `parameters` as dimensions, and as dimensions whose size must be known
+    /// while tracing; `const_generics` are the names of those of the kernel.
+    pub(crate) fn from_parameters(const_generics: BTreeSet<String>, parameters: &[Parameter]) -> SizeNames {
         let unread = parameters.iter().any(|p| p.unread);
-        let mut names = SizeNames { consts, unread, ..SizeNames::default() };
+        let mut names = SizeNames { consts: const_generics, unread, ..SizeNames::default() };
         for p in parameters {
             if p.role == ParameterRole::Dim {
                 names.dims.insert(p.name.to_string());

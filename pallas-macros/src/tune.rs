@@ -240,7 +240,8 @@ pub(crate) fn untuned_generics<'a>(
     f.sig.generics.params.iter().filter(kept)
 }
 
-/// The function that times the combinations and runs the fastest one.
+/// Returns tokens of the function that times the kernel with each of the combinations in `found` and runs the fastest
+/// one.
 pub(crate) fn tuned_function(
     root: &TokenStream,
     f: &ItemFn,

@@ -8,7 +8,7 @@ fn main() {
     for folder in ["src", "../ir/src", "../codegen/src"] {
         if Path::new(folder).is_dir() {
             println!("cargo::rerun-if-changed={folder}");
-            walk(Path::new(folder), &mut files);
+            collect_files(Path::new(folder), &mut files);
         }
     }
     files.sort();
@@ -22,9 +22,9 @@ fn main() {
     println!("cargo::rustc-env=PALLAS_SOURCES={hash:016x}");
 }
 
-fn walk(folder: &Path, out: &mut Vec<PathBuf>) {
+fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("an entry of it").path();
-        if path.is_dir() { walk(&path, out) } else { out.push(path) }
+        if path.is_dir() { collect_files(&path, files) } else { files.push(path) }
     }
 }

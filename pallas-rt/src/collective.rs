@@ -1,7 +1,8 @@
 //! Engines that exchange arrays among the devices of a mesh, and what they exchange.
-pub use pallas_device::collective::{Collectives, ResolvedCollective, Started, Ticket};
+pub use pallas_device::collective::{CollectiveInProgress, Collectives, ResolvedCollective, Ticket};
 pub use pallas_graph::mesh::{
-    AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Form, Pbroadcast, Permute, Piece, ReduceScatter,
+    AllGather, AllReduce, AllToAll, CollectiveForm, CollectiveKind, DeviceTable, Pbroadcast, Permute, ReduceScatter,
+    SentPart,
 };
 
 use pallas_graph::mesh::Collective;

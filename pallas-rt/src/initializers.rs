@@ -203,7 +203,8 @@ impl Initializer {
         self.try_init(key, shape, dtype, at).unwrap_or_else(|error| Array::new_poisoned(error, client, dtype, shape))
     }
 
-    /// Makes the array, or returns the error for the line `at`.
+    /// Makes the array of [`init`](Initializer::init), or returns an error at the line `at` for a shape or element type
+    /// that the distribution does not have.
     fn try_init(&self, key: Key, shape: &[usize], dtype: DType, at: Loc) -> Result<Array> {
         let rounded = |x: f64| Literal::new(dtype, x).as_f64();
         let normal = |key: Key, deviation: f64| {
@@ -254,7 +255,8 @@ impl Initializer {
         })
     }
 
-    /// Returns the number by which the variance is divided.
+    /// Returns the number by which the variance of weights of this shape is divided: by `mode` their number of inputs,
+    /// of outputs, or a mean of both.
     fn variance_divisor(&self, shape: &[usize], mode: Fan, at: Loc) -> Result<f64> {
         let product = |axes: &[isize]| -> Result<f64> {
             let mut all = 1.0;

@@ -145,7 +145,7 @@ pub use {pallas_device::devices::GpuCounters, wgpu};
 
 pub use pallas_ir as ir;
 
-/// The README's code is a test.
+/// Carrier of the README, whose examples are run as documentation tests; it exists in these alone.
 #[cfg(all(doctest, feature = "graph"))]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;

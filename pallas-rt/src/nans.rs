@@ -56,20 +56,20 @@ pub fn debug_nans() -> NansDebugged {
 
 /// Returns true if the results of this thread's calls are checked for NaN.
 pub(crate) fn is_nan_check_on() -> bool {
-    static IS_ON_BY_ENVIRONMENT: LazyLock<bool> =
+    static IS_NAN_CHECK_SET_IN_ENV: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_DEBUG_NANS").is_ok_and(|value| value == "1"));
-    !IS_NAN_SEARCH_RUNNING.get() && (NAN_GUARD_COUNT.get() > 0 || *IS_ON_BY_ENVIRONMENT)
+    !IS_NAN_SEARCH_RUNNING.get() && (NAN_GUARD_COUNT.get() > 0 || *IS_NAN_CHECK_SET_IN_ENV)
 }
 
 /// Runs `f` without checks for NaN, as the search for the operation does.
 pub(crate) fn without_nan_checks<R>(f: impl FnOnce() -> R) -> R {
-    struct RestoreSearchFlag(bool);
-    impl Drop for RestoreSearchFlag {
+    struct RestoreNanSearchFlag(bool);
+    impl Drop for RestoreNanSearchFlag {
         fn drop(&mut self) {
             IS_NAN_SEARCH_RUNNING.set(self.0);
         }
     }
-    let _outer = RestoreSearchFlag(IS_NAN_SEARCH_RUNNING.replace(true));
+    let _outer = RestoreNanSearchFlag(IS_NAN_SEARCH_RUNNING.replace(true));
     f()
 }
 

@@ -41,7 +41,7 @@ fn collective_diag(name: &'static str, message: String, help: &str) -> Diag {
 
 /// States of an operand (invariant, varying, unreduced, reduced) that a collective accepts along its axes.
 #[derive(Clone, Copy)]
-struct AdmittedStates {
+struct AdmittedOperandStates {
     /// The accepted states along each axis.
     states: &'static [ManualAxisState],
     /// True if the states along the axes may differ.
@@ -57,7 +57,7 @@ fn apply_collective(
     x: &Array,
     axes: &impl AxisNames,
     at: Loc,
-    admits: AdmittedStates,
+    admits: AdmittedOperandStates,
     build: impl FnOnce(&mut Graph, Var, &BoundAxes) -> Result<Var, Diag>,
 ) -> Array {
     let checked = || {
@@ -71,7 +71,7 @@ fn apply_collective(
         let own: Vec<ManualAxisState> = axes.iter().map(own).collect();
         let axis = |i: usize| axes[i].0.name(usize::from(axes[i].1.id));
         let refused = |message: String, help: &str| Err(Error::operation(at, collective_diag(name, message, help)));
-        let AdmittedStates { states: of, mixed, needs } = admits;
+        let AdmittedOperandStates { states: of, mixed, needs } = admits;
         let is_wrong =
             |state: &ManualAxisState| !of.contains(state) || needs.is_some_and(|needed| !own.contains(&needed));
         if let Some(i) = own.iter().position(is_wrong) {
@@ -98,8 +98,8 @@ fn apply_collective(
 
 /// Operand states that collectives accept which only move blocks between devices: invariant or varying, along each
 /// axis.
-const MOVE_OPERAND_STATES: AdmittedStates =
-    AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: true, needs: None };
+const MOVE_OPERAND_STATES: AdmittedOperandStates =
+    AdmittedOperandStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: true, needs: None };
 
 /// The blocks of all devices along axes, stacked along a new dimension `dim`; `lax.all_gather`.
 #[track_caller]
@@ -147,7 +147,7 @@ pub fn all_gather_invariant(x: &Array, axes: impl AxisNames, dim: isize) -> Arra
 #[track_caller]
 #[must_use]
 pub fn all_gather_reduced(x: &Array, axes: impl AxisNames, dim: isize) -> Array {
-    let admits = AdmittedStates { needs: Some(ManualAxisState::Varying), ..MOVE_OPERAND_STATES };
+    let admits = AdmittedOperandStates { needs: Some(ManualAxisState::Varying), ..MOVE_OPERAND_STATES };
     apply_collective("all_gather", x, &axes, Loc::caller(), admits, |graph, v, bound| {
         let all = push_all_gather(graph, v, bound, dim, true)?;
         bound.push_collective(graph, Pcast { from: ManualAxisState::Varying, to: ManualAxisState::Reduced }, &[all])
@@ -333,11 +333,18 @@ fn cast_state(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, to:
         ManualAxisState::Invariant => &[],
     };
     let own = manual_axis_states(x);
-    apply_collective(name, x, axes, at, AdmittedStates { states: of, mixed: false, needs: None }, |graph, v, bound| {
-        let first = bound.manual_axes().first().map(|(_, axis)| usize::from(axis.id));
-        let from = own.zip(first).map_or(ManualAxisState::Invariant, |(own, first)| own[first]);
-        bound.push_collective(graph, Pcast { from, to }, &[v])
-    })
+    apply_collective(
+        name,
+        x,
+        axes,
+        at,
+        AdmittedOperandStates { states: of, mixed: false, needs: None },
+        |graph, v, bound| {
+            let first = bound.manual_axes().first().map(|(_, axis)| usize::from(axis.id));
+            let from = own.zip(first).map_or(ManualAxisState::Invariant, |(own, first)| own[first]);
+            bound.push_collective(graph, Pcast { from, to }, &[v])
+        },
+    )
 }
 
 /// Refuses a dimension that is not as long as the group.
@@ -363,7 +370,7 @@ fn split_dimension(graph: &mut Graph, v: Var, dim: usize, bound: &BoundAxes, nam
     }
     let mut shape = ty.shape;
     shape.splice(dim..=dim, [n, shape[dim] / n]);
-    let split = reshaped(graph, v, &shape)?;
+    let split = push_reshape(graph, v, &shape)?;
     move_dimension(graph, split, dim, 0)
 }
 
@@ -381,9 +388,9 @@ fn move_dimension(graph: &mut Graph, v: Var, from: usize, to: usize) -> Result<V
 fn merge_dimensions(graph: &mut Graph, v: Var, dim: usize) -> Result<Var, Diag> {
     let mut shape = graph.ty(v).shape.clone();
     shape.splice(dim..dim + 2, [shape[dim] * shape[dim + 1]]);
-    reshaped(graph, v, &shape)
+    push_reshape(graph, v, &shape)
 }
 
-fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
+fn push_reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
 }

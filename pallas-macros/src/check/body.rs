@@ -137,7 +137,7 @@ impl ShapeChecker {
         at: &dyn ToTokens,
         operands: &[&Expr],
     ) -> SymbolicValue {
-        if values.iter().all(|v| v.is_host()) {
+        if values.iter().all(|v| v.is_host_scalar()) {
             return SymbolicValue::Host { sized: values.iter().any(|v| v.depends_on_sizes()) };
         }
         let shapes: Option<Vec<Vec<Dim>>> =
@@ -211,7 +211,7 @@ impl ShapeChecker {
                 SymbolicValue::Size(d) if matches!(&*c.ty, Type::Path(t) if !t.path.is_ident("f32") && !t.path.is_ident("f64")) => {
                     SymbolicValue::Size(d)
                 }
-                host if host.is_host() => SymbolicValue::Host { sized: host.depends_on_sizes() },
+                host if host.is_host_scalar() => SymbolicValue::Host { sized: host.depends_on_sizes() },
                 _ => SymbolicValue::Unknown,
             },
             Expr::Tuple(t) if t.elems.is_empty() => SymbolicValue::Unit,
@@ -225,7 +225,7 @@ impl ShapeChecker {
             Expr::Index(i) => {
                 let (list, index) = (self.eval_expr(&i.expr), self.eval_expr(&i.index));
                 let is_host = match &list {
-                    SymbolicValue::Sequence(items) => items.iter().all(SymbolicValue::is_host),
+                    SymbolicValue::Sequence(items) => items.iter().all(SymbolicValue::is_host_scalar),
                     list => matches!(list, SymbolicValue::HostList),
                 };
                 match (list, index) {
@@ -311,7 +311,7 @@ impl ShapeChecker {
             Some(v) if self.unseen.may_change(v) => SymbolicValue::Unknown,
             Some(v) => v.value.clone(),
             // `SCALE`, a constant from outside.
-            None if !self.unseen.may_shadow_function(name) && is_constant(&name.to_string()) => {
+            None if !self.unseen.may_shadow_function(name) && is_constant_name(&name.to_string()) => {
                 SymbolicValue::Host { sized: true }
             }
             None => SymbolicValue::Unknown,
@@ -457,7 +457,7 @@ fn scalar_operation(op: &BinOp) -> Option<ScalarOp> {
 }
 
 /// Returns true for a name in `SCREAMING_CASE`, by convention a constant.
-fn is_constant(name: &str) -> bool {
+fn is_constant_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase()) && !name.contains(|c: char| c.is_ascii_lowercase())
 }
 

@@ -18,8 +18,8 @@ enum DecisionTime {
     Unclear,
 }
 
-/// State that is restored after a branch.
-struct SavedState {
+/// Variables and flag `quiet` of a [`ShapeChecker`] before a branch, which are restored after it.
+struct PreBranchState {
     variables: Vec<Variable>,
     quiet: bool,
 }
@@ -47,19 +47,20 @@ impl ShapeChecker {
             },
         }
     }
-    /// Walks a branch, without reports if `when` it is decided is unclear. Returns its value and, as the branch left
-    /// them, the first `scope` variables, and restores the variables from before.
+    /// Walks a branch that is decided at the time `when`, without reports if that is unclear. Returns the branch's
+    /// value and the first `outer_variable_count` variables, those declared before it, as it left them; restores the
+    /// state from before.
     fn walk_branch(
         &mut self,
         when: DecisionTime,
-        scope: usize,
+        outer_variable_count: usize,
         walk: impl FnOnce(&mut Self) -> SymbolicValue,
     ) -> (SymbolicValue, Vec<Variable>) {
-        let before = SavedState { variables: self.variables.0.clone(), quiet: self.quiet };
+        let before = PreBranchState { variables: self.variables.0.clone(), quiet: self.quiet };
         let facts = self.facts.clone();
         self.quiet |= when == DecisionTime::Unclear;
         let value = walk(self);
-        self.variables.0.truncate(scope);
+        self.variables.0.truncate(outer_variable_count);
         let after = std::mem::replace(&mut self.variables.0, before.variables);
         (self.facts, self.quiet) = (facts, before.quiet);
         (value, after)

@@ -5,7 +5,7 @@ use super::body::ShapeChecker;
 use super::symbolic_value::{AxisSpan, SymbolicValue};
 use super::tracked_variables::{root_variable, strip_parentheses};
 use pallas_ir::dim::SizeComparison;
-use pallas_ir::scalar::Surface;
+use pallas_ir::scalar::CallSyntax;
 use pallas_ir::structural::{Broadcast, Concat, Dot, Iota, Reshape, Slice, Transpose};
 use pallas_ir::{DType, Diag, Dim, ScalarOp, diag};
 use syn::{Expr, ExprCall, ExprMethodCall};
@@ -139,7 +139,7 @@ impl ShapeChecker {
             SymbolicValue::Sequence(ref items) if m.method == "len" => {
                 Some(SymbolicValue::constant_size(items.len() as i64))
             }
-            ref host if host.is_host() => eval_host_method(host, m, &args),
+            ref host if host.is_host_scalar() => eval_host_method(host, m, &args),
             _ => None,
         };
         known.unwrap_or_else(|| {
@@ -167,7 +167,7 @@ impl ShapeChecker {
         // Rust's name of the logarithm.
         let name = if name == "ln" { "log" } else { name.as_str() };
         if let Some(op) =
-            ScalarOp::parse(name).filter(|op| op.row().surface == Surface::Method && op.arity() == exprs.len())
+            ScalarOp::parse(name).filter(|op| op.row().surface == CallSyntax::Method && op.arity() == exprs.len())
         {
             let receiver = same();
             let values: Vec<&SymbolicValue> = std::iter::once(&receiver).chain(args).collect();
@@ -250,7 +250,7 @@ impl ShapeChecker {
     fn may_be_one(&self, d: &Dim) -> bool {
         self.facts.compare_equal(d, &Dim::from(1i64)) != SizeComparison::No
     }
-    /// Reports a mistake of a method call.
+    /// Reports a mistake at the name of the called method, and returns the unknown value, as the call's result.
     fn report_method_mistake(&mut self, mistake: &Diag, m: &ExprMethodCall) -> SymbolicValue {
         self.report(mistake, &m.method, &[]);
         SymbolicValue::Unknown
@@ -259,11 +259,11 @@ impl ShapeChecker {
     fn eval_slice(
         &mut self,
         dims: &[Dim],
-        parts: [&SymbolicValue; 3],
+        starts_sizes_strides: [&SymbolicValue; 3],
         m: &ExprMethodCall,
         exprs: &[&Expr],
     ) -> SymbolicValue {
-        let [Some(start), Some(size), Some(stride)] = parts.map(SymbolicValue::as_shape) else {
+        let [Some(start), Some(size), Some(stride)] = starts_sizes_strides.map(SymbolicValue::as_shape) else {
             return SymbolicValue::Unknown;
         };
         let numbers = |sizes: &[Dim]| sizes.iter().map(Dim::as_number).collect::<Option<Vec<i64>>>();
@@ -337,7 +337,7 @@ fn eval_host_method(host: &SymbolicValue, m: &ExprMethodCall, args: &[SymbolicVa
         "is_power_of_two",
         "clone",
     ];
-    let numeric = NUMERIC_METHODS.contains(&name.as_str()) && args.iter().all(SymbolicValue::is_host);
+    let numeric = NUMERIC_METHODS.contains(&name.as_str()) && args.iter().all(SymbolicValue::is_host_scalar);
     let sized = host.depends_on_sizes() || args.iter().any(SymbolicValue::depends_on_sizes);
     numeric.then_some(SymbolicValue::Host { sized })
 }

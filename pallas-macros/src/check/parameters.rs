@@ -5,7 +5,7 @@ use crate::size_language::SizeNames;
 use pallas_ir::Dim;
 use syn::{Expr, Ident, Type};
 
-/// The value of a parameter in the body, as the check knows it.
+/// Returns the symbolic value that a parameter has in the body, unknown where its role and type do not say it.
 pub(super) fn parameter_value(p: &Parameter, names: &SizeNames) -> SymbolicValue {
     if !p.attrs.is_empty() {
         return SymbolicValue::Unknown;
@@ -63,7 +63,7 @@ fn block_size(size: &BlockSize, names: &SizeNames) -> Option<Dim> {
 
 /// Returns true for the name of a number type or `bool`.
 pub(super) fn is_primitive_type(name: &Ident) -> bool {
-    const TYPES: [&str; 15] =
+    const PRIMITIVE_TYPES: [&str; 15] =
         ["bool", "f32", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "isize", "usize", "i128", "u128"];
-    TYPES.iter().any(|t| name == t)
+    PRIMITIVE_TYPES.iter().any(|t| name == t)
 }

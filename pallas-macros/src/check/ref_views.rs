@@ -83,13 +83,13 @@ impl ShapeChecker {
         SymbolicValue::run_time_scalar()
     }
     /// Returns true if two shapes differ for some sizes.
-    fn differ(&self, a: &[Dim], b: &[Dim]) -> bool {
+    fn are_shapes_different(&self, a: &[Dim], b: &[Dim]) -> bool {
         a.len() != b.len() || a.iter().zip(b).any(|(a, b)| self.facts.compare_equal(a, b) == SizeComparison::No)
     }
     /// Reports a store to a view, whose shape is `dims`, of a tile of another shape.
     fn check_stored_shape(&mut self, tile: &SymbolicValue, view: &View, dims: &[Dim], at: &Expr) {
         if let SymbolicValue::Tile(found) = tile
-            && self.differ(found, dims)
+            && self.are_shapes_different(found, dims)
         {
             self.report(&diag::store_mismatch(shape(found), shape(dims), &view.name), at, &[]);
         }
@@ -97,7 +97,7 @@ impl ShapeChecker {
     /// Reports a mask whose shape is not `dims`, the shape of what it masks.
     fn check_mask_shape(&mut self, mask: &SymbolicValue, dims: &[Dim], at: &Expr) {
         if let SymbolicValue::Tile(found) = mask
-            && self.differ(found, dims)
+            && self.are_shapes_different(found, dims)
         {
             self.report(&diag::mask_mismatch(shape(found), shape(dims)), at, &[]);
         }

@@ -71,7 +71,7 @@ impl SymbolicValue {
         }
     }
     /// Returns true for a number or `bool` of the host.
-    pub(super) fn is_host(&self) -> bool {
+    pub(super) fn is_host_scalar(&self) -> bool {
         matches!(self, SymbolicValue::Host { .. } | SymbolicValue::Size(_))
     }
     /// Returns true for a host value that depends on the kernel's sizes.
@@ -116,7 +116,7 @@ impl SymbolicValue {
         match (self, other) {
             (SymbolicValue::Unit, SymbolicValue::Unit) => SymbolicValue::Unit,
             (SymbolicValue::Size(a), SymbolicValue::Size(b)) if same(a, b) => SymbolicValue::Size(a.clone()),
-            (a, b) if a.is_host() && b.is_host() => SymbolicValue::Host { sized: true },
+            (a, b) if a.is_host_scalar() && b.is_host_scalar() => SymbolicValue::Host { sized: true },
             (SymbolicValue::Tile(a), SymbolicValue::Tile(b)) if a.len() == b.len() => {
                 let either = |(a, b): (&Dim, &Dim)| if same(a, b) { a.clone() } else { Dim::UNKNOWN };
                 SymbolicValue::Tile(a.iter().zip(b).map(either).collect())

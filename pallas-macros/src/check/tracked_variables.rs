@@ -24,8 +24,8 @@ pub(super) struct Variable {
 pub(super) struct Variables(pub(super) Vec<Variable>);
 
 impl Variables {
-    pub(super) fn declare(&mut self, name: &Ident, mutable: bool, value: SymbolicValue) {
-        self.0.push(Variable { name: name.to_string(), mutable, value, given: name.to_token_stream() });
+    pub(super) fn declare(&mut self, name: &Ident, is_mutable: bool, value: SymbolicValue) {
+        self.0.push(Variable { name: name.to_string(), mutable: is_mutable, value, given: name.to_token_stream() });
     }
     pub(super) fn get(&self, name: &Ident) -> Option<&Variable> {
         self.0.iter().rev().find(|v| *name == v.name)
@@ -35,7 +35,8 @@ impl Variables {
             (v.value, v.given) = (value, source);
         }
     }
-    /// Marks the variables from index `from` on as getting their values later.
+    /// Marks the variables from index `from` on as declared without a value: they may be assigned although they are not
+    /// `mut`.
     pub(super) fn mark_as_assigned_later(&mut self, from: usize) {
         self.0[from..].iter_mut().for_each(|v| v.mutable = true);
     }
@@ -61,7 +62,7 @@ impl Variables {
             (Pat::Type(t), value) => self.bind_pattern(&t.pat, value),
             (Pat::Paren(p), value) => self.bind_pattern(&p.pat, value),
             (Pat::Tuple(syn::PatTuple { elems, .. }) | Pat::Slice(syn::PatSlice { elems, .. }), value) => match value {
-                SymbolicValue::Sequence(parts) if parts.len() == elems.len() && !elems.iter().any(is_rest) => {
+                SymbolicValue::Sequence(parts) if parts.len() == elems.len() && !elems.iter().any(is_rest_pattern) => {
                     elems.iter().zip(parts).for_each(|(p, v)| self.bind_pattern(p, v));
                 }
                 _ => elems.iter().for_each(|p| self.bind_pattern(p, SymbolicValue::Unknown)),
@@ -80,7 +81,7 @@ impl Variables {
     }
 }
 
-fn is_rest(p: &Pat) -> bool {
+fn is_rest_pattern(p: &Pat) -> bool {
     matches!(p, Pat::Rest(_)) || matches!(p, Pat::Ident(id) if id.subpat.is_some())
 }
 
@@ -167,11 +168,12 @@ impl UntrackedNames {
         self.names.extend(names);
         self
     }
-    /// Returns true if a function of this name may be another one than it seems.
+    /// Returns true if the kernel's source may have a function of its own by this name, which hides the language's.
     pub(super) fn may_shadow_function(&self, name: &Ident) -> bool {
         self.everything || self.names.contains(&name.to_string())
     }
-    /// Returns true if a variable may change where the check cannot see.
+    /// Returns true if a variable may change where the check cannot follow: in a closure, by a mutable reference or in
+    /// an unknown macro.
     pub(super) fn may_change(&self, v: &Variable) -> bool {
         self.everything || self.names.contains(&v.name) || v.mutable && self.called.contains(&v.name)
     }

@@ -3,7 +3,7 @@ use crate::ast::{Errors, KernelOptions, Parameter, ParameterRole};
 use crate::rewrite::idents;
 use crate::size_language::SizeNames;
 use pallas_ir::ScalarOp;
-use pallas_ir::scalar::Surface;
+use pallas_ir::scalar::CallSyntax;
 use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Expr, Ident, ItemFn};
@@ -83,7 +83,8 @@ impl<'a> NameUses<'a> {
         let shadowed = self.is_shadowed(name);
         self.tiles.iter().filter(move |tile| !shadowed && **tile == name).copied()
     }
-    /// Records an expression in the place of a tile.
+    /// Records a variable that stands alone where a tile is expected, such as an operand of `+`; ignores any other
+    /// expression.
     fn record_tile_use(&mut self, e: &'a Expr) {
         if let Expr::Path(path) = e {
             self.tiles.extend(path.path.get_ident());
@@ -141,7 +142,7 @@ fn is_tile_method(name: &str) -> bool {
         };
     }
     pallas_ir::for_each_structural_method! { declared }
-    let is_row = ScalarOp::parse(name).is_some_and(|op| op.row().surface == Surface::Method);
+    let is_row = ScalarOp::parse(name).is_some_and(|op| op.row().surface == CallSyntax::Method);
     is_row || HANDWRITTEN_METHODS.contains(&name)
 }
 

@@ -13,7 +13,7 @@ type RangeMethods = Vec<(Ident, Option<Expr>)>;
 impl BodyRewriter {
     /// Inserts a check before an assignment to a variable that was declared without a value: the host must decide
     /// every region around it.
-    pub(super) fn insert_late_value_checks(&mut self, place: &Expr, assign_expr: &mut Expr) {
+    pub(super) fn insert_late_initialization_checks(&mut self, place: &Expr, assign_expr: &mut Expr) {
         let Expr::Path(p) = place else { return };
         let Some(i) = p.path.get_ident() else { return };
         let Some(at) = self.find_variable(&i.to_string()).filter(|&at| self.vars[at].late) else { return };
@@ -53,7 +53,7 @@ impl BodyRewriter {
         let Expr::If(mut i) = e.clone() else { return };
         let expect = self.expect.take();
         if has_let(&i.cond) || self.is_host_known(&i.cond) {
-            self.scoped(|s| {
+            self.run_in_scope(|s| {
                 s.bind_let_names(&mut i.cond);
                 s.visit_block_mut(&mut i.then_branch)
             });
@@ -107,27 +107,28 @@ impl BodyRewriter {
         );
         *e = spanned_block(sp, inner);
     }
-    /// Rewrites a branch of an `if`: a host number that it yields becomes an argument of its own call, so that errors
-    /// point at it. Returns its span.
-    fn rewrite_branch(&mut self, block: &mut Block, key: &Ident) -> Option<Span> {
+    /// Rewrites a branch of an `if`: a host number that it yields becomes an argument of a call of its own, together
+    /// with `region_key`, so that errors point at it. Returns the number's span; `None` if there is none.
+    fn rewrite_branch(&mut self, block: &mut Block, region_key: &Ident) -> Option<Span> {
         let number = match block.stmts.last() {
             Some(Stmt::Expr(e, None)) => host_number_span(e),
             _ => None,
         };
         self.visit_block_mut(block);
         if let (Some(_), Some(Stmt::Expr(e, None))) = (number, block.stmts.last_mut()) {
-            self.wrap_yielded(e, key);
+            self.wrap_yielded(e, region_key);
         }
         number
     }
-    /// Wraps a yielded value, or each part of a tuple, in a call that carries its span.
-    fn wrap_yielded(&self, e: &mut Expr, key: &Ident) {
+    /// Wraps a value that a branch yields, or each entry of a tuple of values, in a call at the value's place in the
+    /// source; `region_key`, the variable of the region's key, is the call's first argument.
+    fn wrap_yielded(&self, e: &mut Expr, region_key: &Ident) {
         if let Expr::Tuple(t) = e {
-            return t.elems.iter_mut().for_each(|e| self.wrap_yielded(e, key));
+            return t.elems.iter_mut().for_each(|e| self.wrap_yielded(e, region_key));
         }
         let (here, value) = (first_span(e), &*e);
         let gives = self.item_path(here, quote!(gives));
-        let key = Ident::new(&key.to_string(), Span::mixed_site().located_at(here));
+        let key = Ident::new(&region_key.to_string(), Span::mixed_site().located_at(here));
         *e = Expr::Verbatim(spanned_call(last_span(e), gives, quote!(#key, #value)));
     }
     /// Rewrites a `for` over a range so that it becomes a loop of the kernel; any other, or one with `#[unroll]`, stays
@@ -141,7 +142,7 @@ impl BodyRewriter {
             self.visit_expr_mut(&mut f.expr);
             self.enter_loop(f.label.as_ref(), None);
             let p = (*f.pat).clone();
-            self.scoped(|s| {
+            self.run_in_scope(|s| {
                 s.bind_pattern(&p, false);
                 s.visit_block_mut(&mut f.body)
             });
@@ -157,7 +158,7 @@ impl BodyRewriter {
         let key = self.open_region(RegionKind::For);
         self.enter_loop(f.label.as_ref(), Some(RegionKind::For));
         let p = (*f.pat).clone();
-        self.scoped(|s| {
+        self.run_in_scope(|s| {
             s.bind_pattern(&p, false);
             s.visit_block_mut(&mut f.body)
         });
@@ -196,7 +197,7 @@ impl BodyRewriter {
         let Expr::While(mut f) = e.clone() else { return };
         if has_let(&f.cond) || self.is_host_known(&f.cond) {
             self.enter_loop(f.label.as_ref(), None);
-            self.scoped(|s| {
+            self.run_in_scope(|s| {
                 s.bind_let_names(&mut f.cond);
                 s.visit_block_mut(&mut f.body)
             });

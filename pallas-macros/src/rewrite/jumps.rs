@@ -8,22 +8,24 @@ use syn::spanned::Spanned;
 use syn::{Expr, Label, Lifetime, parse_quote_spanned};
 
 impl BodyRewriter {
-    /// Enters a loop; if it may be staged (`staged`), the innermost open region is its own.
-    pub(super) fn enter_loop(&mut self, label: Option<&Label>, staged: Option<RegionKind>) {
-        let regions = self.regions.len() - usize::from(staged.is_some());
+    /// Pushes the frame of a loop, which jumps may leave. `region_kind` is the kind of the loop's own region, the
+    /// innermost open one; `None` for a loop that only the host runs.
+    pub(super) fn enter_loop(&mut self, label: Option<&Label>, region_kind: Option<RegionKind>) {
+        let regions = self.regions.len() - usize::from(region_kind.is_some());
         let label = label.map(|l| l.name.clone());
-        self.frames.push(JumpFrame::Loop(LoopFrame { label, made: false, staged, regions, block: false }));
+        self.frames.push(JumpFrame::Loop(LoopFrame { label, made: false, staged: region_kind, regions, block: false }));
     }
-    /// Enters a labelled block.
+    /// Pushes the frame of a labelled block, which `break` with its label leaves.
     pub(super) fn enter_block(&mut self, label: &Label) {
         let (label, regions) = (Some(label.name.clone()), self.regions.len());
         self.frames.push(JumpFrame::Loop(LoopFrame { label, made: false, staged: None, regions, block: true }));
     }
-    /// Enters a closure.
+    /// Pushes the frame of a closure, which `return` leaves; jumps inside of it reach no loop outside.
     pub(super) fn enter_closure(&mut self) {
         self.frames.push(JumpFrame::Closure { regions: self.regions.len() });
     }
-    /// Leaves the innermost frame; returns its label, and whether the expansion made that.
+    /// Leaves the innermost frame; returns its label, and true if the expansion made that label; `None` if it has no
+    /// label.
     pub(super) fn exit_frame(&mut self) -> Option<(Lifetime, bool)> {
         match self.frames.pop() {
             Some(JumpFrame::Loop(l)) => l.label.map(|label| (label, l.made)),
@@ -62,7 +64,8 @@ impl BodyRewriter {
             self.errors.push(syn::Error::new(span, message));
         }
     }
-    /// Returns the label that a jump needs, and checks of the regions that it leaves; `None` if it is refused.
+    /// Returns the label that a jump needs, and tokens of the checks for the regions that it leaves; `None` if the jump
+    /// is refused, with an error, since it would leave a staged `for`.
     fn jump_target_and_checks(
         &mut self,
         label: Option<Lifetime>,
@@ -109,7 +112,8 @@ impl BodyRewriter {
         }
         (0, None)
     }
-    /// Label of a frame; makes one if it has none.
+    /// Returns the label of the loop or block at index `frame`, and gives it a new, unique one if it has none; `None`
+    /// if the frame is a closure's.
     fn ensure_label(&mut self, frame: usize) -> Option<Lifetime> {
         let n = self.made;
         self.made += 1;

@@ -53,7 +53,7 @@ impl VisitMut for BodyRewriter {
         }
     }
     fn visit_block_mut(&mut self, b: &mut Block) {
-        self.scoped(|s| b.stmts.iter_mut().for_each(|x| s.visit_stmt_mut(x)))
+        self.run_in_scope(|s| b.stmts.iter_mut().for_each(|x| s.visit_stmt_mut(x)))
     }
     fn visit_local_mut(&mut self, l: &mut syn::Local) {
         let size = match (&l.pat, &l.init) {
@@ -98,7 +98,7 @@ impl VisitMut for BodyRewriter {
     }
     fn visit_arm_mut(&mut self, a: &mut syn::Arm) {
         let p = a.pat.clone();
-        self.scoped(|s| {
+        self.run_in_scope(|s| {
             s.bind_pattern(&p, false);
             if let Some((_, g)) = &mut a.guard {
                 s.visit_expr_mut(g)
@@ -125,7 +125,7 @@ impl VisitMut for BodyRewriter {
             Expr::Closure(c) => {
                 self.enter_closure();
                 let ins: Vec<Pat> = c.inputs.iter().cloned().collect();
-                self.scoped(|s| {
+                self.run_in_scope(|s| {
                     ins.iter().for_each(|p| s.bind_pattern(p, false));
                     s.visit_expr_mut(&mut c.body)
                 });
@@ -146,7 +146,7 @@ impl VisitMut for BodyRewriter {
                     self.visit_expr_mut(&mut a.left)
                 }
                 self.record_assignment(&a.left);
-                self.insert_late_value_checks(&a.left.clone(), e)
+                self.insert_late_initialization_checks(&a.left.clone(), e)
             }
             Expr::Binary(b) => self.rewrite_binary(b.clone(), e),
             Expr::If(_) => self.rewrite_if(e),

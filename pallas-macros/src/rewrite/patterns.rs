@@ -126,7 +126,8 @@ fn matched_number_variable(span: Span, tuple_index: usize) -> Ident {
     Ident::new(&format!("__number{tuple_index}"), Span::mixed_site().located_at(span))
 }
 
-/// The condition of an arm as tokens; with a guard, the number is bound to the arm's name.
+/// Returns tokens of the condition under which the rewritten `match` takes an arm: the comparison of its pattern and
+/// its guard, inside of which the arm's names are bound; `true` if it has neither.
 fn arm_condition(test: &PatternTest, guard: Option<&Expr>, at: Span) -> TokenStream {
     let holds = test.holds.as_ref();
     let guard = guard.map(|guard| match arm_bindings(test, true) {
@@ -140,29 +141,30 @@ fn arm_condition(test: &PatternTest, guard: Option<&Expr>, at: Span) -> TokenStr
         (None, None) => quote!(true),
     }
 }
-/// Returns an arm's body as a block that begins with the bindings of the arm's names; `guarded` is true if the arm has
-/// a guard.
-fn arm_block(test: &PatternTest, body: &Expr, guarded: bool) -> TokenStream {
-    match (arm_bindings(test, guarded), body) {
+/// Returns an arm's body as a block that begins with the bindings of the arm's names; `has_guard` is true if the arm
+/// has a guard.
+fn arm_block(test: &PatternTest, body: &Expr, has_guard: bool) -> TokenStream {
+    match (arm_bindings(test, has_guard), body) {
         (None, Expr::Block(b)) if b.label.is_none() && b.attrs.is_empty() => quote!(#b),
         (name, body) => quote!({ #name #body }),
     }
 }
-/// Returns tokens `let n = whole;` for each name that an arm binds; `None` if it binds none. If `guarded`, they allow
-/// unused names, since guard and body each begin with these bindings.
-fn arm_bindings(test: &PatternTest, guarded: bool) -> Option<TokenStream> {
+/// Returns tokens `let n = whole;` for each name that an arm binds; `None` if it binds none. With `has_guard` they
+/// allow unused names, since guard and body each begin with these bindings.
+fn arm_bindings(test: &PatternTest, has_guard: bool) -> Option<TokenStream> {
     let names = test.names.iter().map(|(place, name)| {
         let (whole, m, ident) = (matched_value_variable(name.span(), *place), &name.mutability, &name.ident);
         let quiet =
-            guarded.then(|| quote!(#[allow(unused_variables, unused_mut, reason = "guard and body share a name")]));
+            has_guard.then(|| quote!(#[allow(unused_variables, unused_mut, reason = "guard and body share a name")]));
         quote!(#quiet let #m #ident = #whole;)
     });
     (!test.names.is_empty()).then(|| names.collect())
 }
 
-/// Returns the test of an arm on a number, or on a tuple of `places` elements; `None` for a pattern of anything else.
-fn arm_test(p: &Pat, places: Option<usize>) -> Option<PatternTest> {
-    let Some(places) = places else { return number_test(p, 0) };
+/// Returns the test of an arm on a number, or on a tuple of `element_count` elements; `None` for a pattern of anything
+/// else.
+fn arm_test(p: &Pat, element_count: Option<usize>) -> Option<PatternTest> {
+    let Some(places) = element_count else { return number_test(p, 0) };
     match p {
         Pat::Wild(_) => Some(PatternTest::default()),
         Pat::Paren(p) => arm_test(&p.pat, Some(places)),

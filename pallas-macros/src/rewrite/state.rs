@@ -29,11 +29,12 @@ impl BodyRewriter {
     pub(crate) fn new(root: TokenStream, host_names: Vec<String>) -> Self {
         BodyRewriter { root, host: host_names, ..BodyRewriter::default() }
     }
-    /// The root path with this span, which `Location::caller()` and rustc's messages show.
+    /// Returns the path of the runtime's module `__private` with all tokens at this span, which `Location::caller()`
+    /// and rustc's messages show.
     pub(super) fn root_path(&self, span: Span) -> TokenStream {
         respan(self.root.clone(), span)
     }
-    /// The path of an item under the root, with this span.
+    /// Returns the path of an item of the runtime's module `__private`, with all tokens at this span.
     pub(super) fn item_path(&self, span: Span, item: TokenStream) -> TokenStream {
         let (root, item) = (self.root_path(span), respan(item, span));
         quote_spanned!(span=> #root::#item)
@@ -53,7 +54,7 @@ pub(super) struct ScopedVariable {
     pub(super) size: bool,
 }
 
-/// Kind of statement that opens a region.
+/// Kind of statement that opens a [`Region`], which the kernel may run instead of the host.
 #[derive(PartialEq, Clone, Copy)]
 pub(super) enum RegionKind {
     If,
@@ -74,7 +75,7 @@ pub(super) struct Region {
     pub(super) key: Ident,
 }
 
-/// A frame that `break`, `continue` or `return` can leave.
+/// A loop, a labelled block or a closure around the present place, which `break`, `continue` or `return` can leave.
 pub(super) enum JumpFrame {
     Loop(LoopFrame),
     /// A closure, which only `return` leaves.

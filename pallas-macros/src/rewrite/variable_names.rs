@@ -4,7 +4,8 @@ use super::tokens::{first_span, last_span, spanned_call, strip_parentheses};
 use quote::{quote, quote_spanned};
 use syn::{Expr, Pat};
 
-/// Parts of an initialiser that get a variable's name.
+/// Names for the value of a `let`'s initialiser, which IR and shaders show: one for the whole value, one for each entry
+/// of a tuple, or none.
 pub(super) enum ValueNames {
     /// The whole value gets this name.
     Whole(String),
@@ -44,7 +45,7 @@ fn can_be_argument(value: &Expr) -> bool {
 }
 
 impl BodyRewriter {
-    /// Wraps rewritten values in calls of the function that names them.
+    /// Wraps a rewritten value, or each entry of a tuple of values, in a call that gives it its name in `given`.
     pub(super) fn wrap_with_names(&self, given: &ValueNames, value: &mut Expr) {
         match (given, value) {
             (ValueNames::Whole(name), value) => {

@@ -14,8 +14,8 @@ impl BodyRewriter {
         let (name, size) = (i.to_string(), self.sizes.contains(&i.to_string()));
         self.vars.push(ScopedVariable { name, late: false, fixed: false, mutable: false, size });
     }
-    /// Declares the names of a pattern; `late` if they get their values later.
-    pub(super) fn bind_pattern(&mut self, p: &Pat, late: bool) {
+    /// Declares the names of a pattern; with `is_assigned_later` they are declared without a value.
+    pub(super) fn bind_pattern(&mut self, p: &Pat, is_assigned_later: bool) {
         struct PatternNames<'a>(&'a mut Vec<ScopedVariable>, bool);
         impl Visit<'_> for PatternNames<'_> {
             fn visit_pat_ident(&mut self, p: &syn::PatIdent) {
@@ -25,7 +25,7 @@ impl BodyRewriter {
             }
             fn visit_expr(&mut self, _: &Expr) {}
         }
-        PatternNames(&mut self.vars, late).visit_pat(p);
+        PatternNames(&mut self.vars, is_assigned_later).visit_pat(p);
     }
     /// Returns the index of the innermost variable of this name; `None` if none is in scope.
     pub(super) fn find_variable(&self, name: &str) -> Option<usize> {
@@ -36,7 +36,7 @@ impl BodyRewriter {
         self.dims.contains(name) && self.vars.iter().filter(|v| v.name == name).count() == 1
     }
     /// Runs `f` in a scope of its own: forgets variables declared by it.
-    pub(super) fn scoped<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+    pub(super) fn run_in_scope<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         let outside = self.vars.len();
         let result = f(self);
         self.vars.truncate(outside);
@@ -92,7 +92,8 @@ impl BodyRewriter {
             r.seen.entry(name.clone()).or_insert_with(|| i.clone());
         }
     }
-    /// Records an assignment or mutable borrow of a place: regions inside of its variable's scope carry the variable.
+    /// Records an assignment or mutable borrow of a place: open regions inside of the scope of its variable then carry
+    /// the variable, that is, hand its value in and out.
     pub(super) fn record_assignment(&mut self, place: &Expr) {
         match place {
             Expr::Path(p) => {
@@ -189,8 +190,8 @@ impl BodyRewriter {
         });
         key
     }
-    /// Closes the innermost region; returns tokens of a slot for each outer variable that it assigns, and of a check
-    /// that the others it reads stay the same. `span` is the keyword's.
+    /// Closes the innermost region. Returns a mutable borrow, as tokens, of each outer variable that it assigns, and
+    /// tokens of a check that those it only reads stay the same; `span` is that of the statement's keyword.
     pub(super) fn close_region(&mut self, span: Span) -> (Vec<TokenStream>, TokenStream) {
         let r = self.regions.pop().expect("opened before");
         let key = &r.key;
@@ -213,7 +214,8 @@ impl BodyRewriter {
     }
 }
 
-/// The variable that a place expression is, or is a part of.
+/// Returns the variable that a place expression such as `x.0[i]` is, or is a part of; `None` if it begins with anything
+/// but a variable.
 fn root_variable(e: &Expr) -> Option<&Ident> {
     match e {
         Expr::Path(p) => p.path.get_ident(),

@@ -21,6 +21,6 @@ pub mod timeline;
 
 pub use devices::{
     Buffer, BufferMut, ByOperand, CACHE_HITS, CacheLimits, Client, Counters, Device, DeviceKind, Executable, JIT_CALLS,
-    JIT_COMPILES, JIT_TRACES, KernelSource, LAUNCHES, Launch, LaunchGeometry, Lru, MemoryStats, TRACES,
+    JIT_COMPILES, JIT_TRACES, KERNEL_TRACES, KernelSource, LAUNCHES, Launch, LaunchGeometry, Lru, MemoryStats,
     argument_indices, counters, find_multiples_of_four, output_indices, set_cache_limits,
 };

@@ -58,7 +58,7 @@ pub enum SpanKind {
 
 impl SpanKind {
     /// Category of the activity in the JSON format.
-    fn name(self) -> &'static str {
+    fn category(self) -> &'static str {
         match self {
             SpanKind::Trace => "trace",
             SpanKind::Compile => "compile",
@@ -93,7 +93,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Starts recording.
+    /// Starts recording the spans of all threads.
     #[must_use = "it records until it is dropped"]
     pub fn start() -> Timeline {
         let spans: Arc<Mutex<Vec<Span>>> = Arc::default();
@@ -133,7 +133,7 @@ fn span_to_json(span: &Span) -> Value {
     let microseconds = |time: Duration| time.as_nanos() as f64 / 1e3;
     json!({
         "name": span.name,
-        "cat": span.kind.name(),
+        "cat": span.kind.category(),
         "ph": "X",
         "ts": microseconds(span.start),
         "dur": microseconds(span.duration),
@@ -170,17 +170,17 @@ pub fn is_recording() -> bool {
 pub fn run_in_span<R>(kind: SpanKind, describe: impl FnOnce() -> (String, String), run: impl FnOnce() -> R) -> R {
     let start = now_if_recording();
     let result = run();
-    record_since(start, kind, describe);
+    record_span_since(start, kind, describe);
     result
 }
 
-/// The current time if spans are recorded, for [`record_since`].
+/// Returns the current time if spans are recorded, for [`record_span_since`]; else `None`.
 pub fn now_if_recording() -> Option<Duration> {
     is_recording().then(|| TIME_ORIGIN.elapsed())
 }
 
 /// Records a span from `start`, a result of [`now_if_recording`], until now; does nothing for `None`.
-pub fn record_since(start: Option<Duration>, kind: SpanKind, describe: impl FnOnce() -> (String, String)) {
+pub fn record_span_since(start: Option<Duration>, kind: SpanKind, describe: impl FnOnce() -> (String, String)) {
     if let Some(start) = start {
         let duration = TIME_ORIGIN.elapsed() - start;
         record_span(kind, describe(), start, duration);

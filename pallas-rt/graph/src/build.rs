@@ -92,7 +92,7 @@ impl Graph {
     }
 
     /// Appends an i32 constant of rank 0.
-    pub(crate) fn int(&mut self, n: i64) -> Var {
+    pub(crate) fn i32_literal(&mut self, n: i64) -> Var {
         self.literal(Literal::int(DType::I32, n))
     }
 
@@ -101,14 +101,18 @@ impl Graph {
         if self.ty(v).shape == shape {
             v
         } else {
-            self.push_valid(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
+            self.push_valid(StructuralOp::from(Reshape { to: constant_dims(shape) }), &[v])
         }
     }
 
     /// Appends an array that has the constant `x` everywhere.
     pub fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {
         let v = self.literal(x);
-        if shape.is_empty() { v } else { self.push_valid(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
+        if shape.is_empty() {
+            v
+        } else {
+            self.push_valid(StructuralOp::from(Broadcast::to(constant_dims(shape))), &[v])
+        }
     }
 
     /// Appends a broadcast of `v` to `shape` by NumPy's rule: axes are added in front, and axes of extent 1 stretched.
@@ -124,7 +128,7 @@ impl Graph {
             let message = format!("a broadcast of {} to {shape:?}", self.ty(v));
             return Err(Diag::new("broadcast", At::Op, message, "a broadcast adds axes in front, and drops none"));
         };
-        let op = Broadcast { to: dims(shape), dims: (missing..missing + own.len()).collect() };
+        let op = Broadcast { to: constant_dims(shape), dims: (missing..missing + own.len()).collect() };
         self.push(StructuralOp::from(op), &[v])
     }
 
@@ -217,7 +221,7 @@ pub fn check_arrays_indexable(graph: &Graph) -> Result<(), (Loc, Diag)> {
 }
 
 /// Converts extents to the symbolic sizes that structural operations take.
-pub(crate) fn dims(shape: &[usize]) -> Vec<Dim> {
+pub(crate) fn constant_dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::from(n)).collect()
 }
 
@@ -239,7 +243,7 @@ pub(crate) fn infer(op: &Op, args: &[&Type]) -> Result<Vec<Type>, Diag> {
         },
         Op::Scalar(op) => {
             let dtype =
-                op.infer(&dtypes).map_err(|m| Diag::new("dtype", At::Op, m, "cast one side: `x.cast(dtype)`"))?;
+                op.infer_dtype(&dtypes).map_err(|m| Diag::new("dtype", At::Op, m, "cast one side: `x.cast(dtype)`"))?;
             if let Some(i) = args.iter().position(|ty| ty.shape != args[0].shape) {
                 let message = format!("`{op}` of {} and {}", args[0], args[i]);
                 return Err(Diag::new("elementwise", At::Operand(i), message, "broadcast them to one shape first"));

@@ -33,7 +33,7 @@
 //!   fourth order (`jit/recursive_rules`). A stated gradient made of kernels, which have tangents and no transpose, has
 //!   a gradient by the symmetry of second derivatives (`ops/custom_vjp/second_order`).
 //! - **Branches in a batch.** A branch whose index differs between the examples of a batch runs for all of them.
-//!   Cotangents of the examples that take another branch are cleared by `select` before they are multiplied by a slope
+//!   Cotangents of the examples that take another branch are cleared by `emit_select` before they are multiplied by a slope
 //!   that may be NaN (`transform/batch`).
 //! - **Scans.** The reverse of a scan is a scan in the other direction: its body is the part of the body's derivative
 //!   that depends on cotangents; the forward scan stores what that part reads. `simplify/scan_hoisting` takes out of a
@@ -57,7 +57,7 @@ use std::sync::Arc;
 /// Properties of every call: its graphs and its types. No method has a default.
 pub(crate) trait CallInterface: OpName {
     /// Returns the graphs that the call refers to, each with the number of times it runs.
-    fn graphs(&self) -> Vec<(RunCount, &Graph)>;
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)>;
     /// Returns the call with its graphs replaced, in the order of `graphs`. The new graphs take and give the same
     /// types.
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call;
@@ -65,7 +65,8 @@ pub(crate) trait CallInterface: OpName {
     fn infer(&self, args: &[&Type]) -> Result<Vec<Type>, Diag>;
 }
 
-/// Implemented by functions: calls that a graph can stand in for at some stage of compilation.
+/// The interface of functions: calls that are replaced by the equations of a graph at some stage of compilation, so
+/// that no plan contains them.
 pub(crate) trait CallExpansion {
     /// Returns the graph whose equations replace the call at stage `at`; `None` if the call stays.
     fn expansion_at(&self, at: ExpansionStage) -> Option<&Graph>;
@@ -154,7 +155,7 @@ impl Call {
 
     /// Returns the graphs that the call refers to, each with the number of times it runs.
     pub fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
-        self.called().graphs()
+        self.called().graphs_with_run_counts()
     }
 
     /// Returns the graphs that the call refers to.
@@ -175,16 +176,16 @@ impl Call {
 
     /// Returns the call with `f` applied to each of its graphs; the new graphs take and give the same types.
     #[must_use]
-    pub fn map(&self, f: impl Fn(&Graph) -> Graph) -> Call {
+    pub fn map_graphs(&self, f: impl Fn(&Graph) -> Graph) -> Call {
         self.called().with_graphs(self.graphs().into_iter().map(f).collect())
     }
 
-    /// Returns the call with `f` applied to each of its graphs, where `f` may fail ([`map`](Call::map) for one that
-    /// cannot).
+    /// Returns the call with `f` applied to each of its graphs, where `f` may fail ([`map_graphs`](Call::map_graphs)
+    /// for one that cannot).
     ///
     /// # Errors
     /// The first error of `f`.
-    pub(crate) fn try_map<E>(&self, f: impl Fn(&Graph) -> Result<Graph, E>) -> Result<Call, E> {
+    pub(crate) fn try_map_graphs<E>(&self, f: impl Fn(&Graph) -> Result<Graph, E>) -> Result<Call, E> {
         Ok(self.called().with_graphs(self.graphs().into_iter().map(f).collect::<Result<_, E>>()?))
     }
 

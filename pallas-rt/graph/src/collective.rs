@@ -4,7 +4,7 @@
 //! a *group*. A device's *number* in its group is its coordinate along these axes. Parts for or from the members of a
 //! group are listed along the array's first axis, so that each part is contiguous in memory.
 use crate::graph::OpName;
-use crate::mesh::{Axis, Form, Mesh, Piece, axes_text, product_of_sizes};
+use crate::mesh::{Axis, CollectiveForm, Mesh, SentPart, axes_text, product_of_sizes};
 pub use crate::ops::{
     AllGather, AllReduce, AllToAll, CollectiveKind, DeviceTable, Pbroadcast, Pcast, Permute, ReduceScatter,
 };
@@ -30,7 +30,7 @@ pub(crate) trait CollectiveInterface: OpName {
     fn attributes(&self) -> String;
     /// Returns how the result of the group's member with this number is made from the operands of all members. The
     /// variant is the same for all numbers.
-    fn form_for_member(&self, number: usize) -> Form;
+    fn form_for_member(&self, number: usize) -> CollectiveForm;
     /// Checks the attributes for groups of `members` devices. The error is the mistake and how to correct it.
     fn check_attributes(&self, members: usize) -> Result<(), (String, &'static str)>;
     /// Returns the kind to use for arrays of an element type: `add` of bools becomes `or`.
@@ -45,7 +45,7 @@ impl CollectiveKind {
 
     /// Returns how the result of the group's member with this number is made from the operands of all members. The
     /// variant is the same for all numbers.
-    pub fn form_for_member(&self, number: usize) -> Form {
+    pub fn form_for_member(&self, number: usize) -> CollectiveForm {
         self.kind().form_for_member(number)
     }
 
@@ -77,7 +77,7 @@ impl Collective {
         Collective { kind: kind.into(), ..self.clone() }
     }
 
-    /// Returns the groups, each as its devices in the order of their numbers in it.
+    /// Returns the groups of devices, each as the ids of its devices in the order of their numbers within the group.
     pub(crate) fn groups(&self) -> Vec<Vec<usize>> {
         let mesh = &self.mesh;
         let first = (0..mesh.device_count()).filter(|&position| mesh.index(position, &self.axes) == 0);
@@ -86,26 +86,28 @@ impl Collective {
 
     /// Returns how the result of a group's first member is made from the operands of all members; for other members the
     /// form has the same variant, with their own numbers.
-    pub fn first_member_form(&self) -> Form {
+    pub fn first_member_form(&self) -> CollectiveForm {
         self.kind.form_for_member(0)
     }
 
     /// Returns for each member of a group how its result is made from the operands of all members.
-    pub fn member_forms(&self) -> Vec<Form> {
+    pub fn member_forms(&self) -> Vec<CollectiveForm> {
         (0..self.group_size()).map(|number| self.kind.form_for_member(number)).collect()
     }
 
     /// Returns for each member the number of the member whose operand it gets, if each gets one operand; `None` for a
     /// member that gets zeros, and for collectives of other forms.
     pub fn source_members(&self) -> Vec<Option<usize>> {
-        let of = |number| if let Form::FromMember(source) = self.kind.form_for_member(number) { source } else { None };
+        let of = |number| {
+            if let CollectiveForm::FromMember(source) = self.kind.form_for_member(number) { source } else { None }
+        };
         (0..self.group_size()).map(of).collect()
     }
 
-    /// Returns two bools. The first is true if the operand has a first axis with one part for each member of the group,
-    /// the second if the result has one.
-    pub(crate) fn has_member_axes(&self) -> (bool, bool) {
-        self.first_member_form().has_member_axes()
+    /// Returns for the operand, and for the result, true if it has a first axis with one part for each member of the
+    /// group.
+    pub(crate) fn has_operand_and_result_member_axes(&self) -> (bool, bool) {
+        self.first_member_form().has_operand_and_result_member_axes()
     }
 
     /// Returns true if devices send anything to each other.
@@ -123,11 +125,11 @@ impl Collective {
         let (k, form) = (self.group_size(), self.first_member_form());
         let checked = || self.kind.kind().check_attributes(k).map_err(|(message, help)| wrong(message, help));
         match (form, args) {
-            (Form::Constant(_), []) => checked().map(|()| Type::scalar(DType::I32)),
-            (Form::Constant(_), [_]) => Err(wrong("a table with an operand".into(), "a table has none")),
+            (CollectiveForm::Constant(_), []) => checked().map(|()| Type::scalar(DType::I32)),
+            (CollectiveForm::Constant(_), [_]) => Err(wrong("a table with an operand".into(), "a table has none")),
             (_, [x]) => {
                 checked()?;
-                if let Form::Fold(by, _) = form
+                if let CollectiveForm::Fold(by, _) = form
                     && !by.is_monoid(x.dtype)
                 {
                     let all = ScalarOp::ALL.iter().filter(|op| op.is_monoid(x.dtype)).map(|op| format!("`{op}`"));
@@ -135,7 +137,7 @@ impl Collective {
                     let help = format!("elements of {} are combined by {all}", x.dtype);
                     return Err(wrong(format!("elements of {} combined by `{by}`", x.dtype), &help));
                 }
-                let (takes, gives) = form.has_member_axes();
+                let (takes, gives) = form.has_operand_and_result_member_axes();
                 if takes && x.shape.first() != Some(&k) {
                     return Err(wrong(format!("{x} among {k} devices"), "the first axis has a part for each device"));
                 }
@@ -147,15 +149,15 @@ impl Collective {
     }
 
     /// Returns the number of bytes that each device sends, if it sends each part once to each member that needs it.
-    pub fn bytes_sent(&self, operand: &Type) -> usize {
+    pub fn bytes_sent_per_device(&self, operand: &Type) -> usize {
         let (bytes, k) = (operand.bytes(), self.group_size());
         match self.first_member_form() {
-            Form::Stack(Piece::Whole) => bytes * (k - 1),
-            Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => bytes / k * (k - 1),
+            CollectiveForm::Stack(SentPart::Whole) => bytes * (k - 1),
+            CollectiveForm::Stack(SentPart::Part) | CollectiveForm::Fold(_, SentPart::Part) => bytes / k * (k - 1),
             // An all-reduce is a reduce-scatter followed by an all-gather.
-            Form::Fold(_, Piece::Whole) => 2 * bytes.div_ceil(k) * (k - 1),
-            Form::FromMember(_) => bytes,
-            Form::Constant(_) | Form::Own => 0,
+            CollectiveForm::Fold(_, SentPart::Whole) => 2 * bytes.div_ceil(k) * (k - 1),
+            CollectiveForm::FromMember(_) => bytes,
+            CollectiveForm::Constant(_) | CollectiveForm::Own => 0,
         }
     }
 }

@@ -50,7 +50,8 @@ impl fmt::Display for Graph {
 }
 
 impl Graph {
-    /// Returns the text of an equation.
+    /// Returns the text of an equation as graphs print it: the results with their types, the operation and the
+    /// operands, as in `%2:f32[4] = add %0, %1`.
     pub(crate) fn equation_text(&self, Equation { op, args, results, .. }: &Equation) -> String {
         let args = join_vars(args, Var::to_string);
         let space = if args.is_empty() { "" } else { " " };

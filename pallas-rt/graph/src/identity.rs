@@ -38,7 +38,8 @@ pub(crate) enum OperandProperty<'a> {
     LimitsPropagation,
 }
 
-/// A change of the graph that contains an identity, or of the value that it is applied to.
+/// A change that a transformation makes to an identity operation, such as a sharding constraint: other numbers of
+/// sharding groups, another demanded sharding, or a batch axis of its operand.
 pub(crate) enum IdentityUpdate {
     /// Sharding groups are renumbered: this number is added to each.
     ShiftGroups(u32),

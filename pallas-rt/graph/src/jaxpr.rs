@@ -8,7 +8,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::axes_text;
 use pallas_ir::structural::{ArgReduce, Broadcast, Cumulative, Dot, Iota, Pad, Reduce, Slice, Sort};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
-use python::{literal, numpy_dtype_name, tuple};
+use python::{numpy_dtype_name, tuple_text, typed_literal_text};
 
 /// Maximum number of columns of a printed line.
 const MAX_LINE_COLUMNS: usize = 80;
@@ -92,7 +92,7 @@ impl<'g> JaxprPrinter<'g> {
     }
 
     /// Returns the name of a variable: a, b, .. z, ba, bb and so on, in the order in which variables are printed.
-    fn name(&mut self, v: Var) -> String {
+    fn var_name(&mut self, v: Var) -> String {
         if self.names[v.index()].is_none() {
             self.names[v.index()] = Some(self.next_name());
         }
@@ -113,7 +113,7 @@ impl<'g> JaxprPrinter<'g> {
     }
 
     fn binder(&mut self, v: Var) -> String {
-        format!("{}:{}", self.name(v), self.graph.ty(v))
+        format!("{}:{}", self.var_name(v), self.graph.ty(v))
     }
 
     /// Returns the printed lines of an equation: two for a reduction that keeps its axes, none for a literal.
@@ -123,8 +123,8 @@ impl<'g> JaxprPrinter<'g> {
             return vec![];
         }
         let operand = |i: usize| match self.inlined_literal(e, i) {
-            Some(x) => literal(x),
-            None => self.name(e.args[i]),
+            Some(x) => typed_literal_text(x),
+            None => self.var_name(e.args[i]),
         };
         let mut args: Vec<String> = (0..e.args.len()).map(operand).collect();
         if let Some((dropping, back)) = self.split_keepdims_reduction(e) {
@@ -134,7 +134,7 @@ impl<'g> JaxprPrinter<'g> {
             let shape: Vec<usize> = back.iter().map(|&axis| self.graph.ty(e.result()).shape[axis]).collect();
             let ty = Type::new(self.graph.ty(e.result()).dtype, shape);
             let first = PrintedEquation { binder: format!("{name}:{ty}"), name: primitive, params, args };
-            let params = vec![format!("broadcast_dimensions={}", tuple(&back))];
+            let params = vec![format!("broadcast_dimensions={}", tuple_text(&back))];
             let binder = self.result_binder(e.result());
             return vec![first, PrintedEquation { binder, name: "broadcast_in_dim".into(), params, args: vec![name] }];
         }
@@ -144,7 +144,7 @@ impl<'g> JaxprPrinter<'g> {
         vec![PrintedEquation { binder: binders.join(" "), name, params, args }]
     }
 
-    /// Returns the binder of a result, `name:type`; a result that nothing reads has `_` as its name.
+    /// Returns the binder of a result, `var_name:type`; a result that nothing reads has `_` as its name.
     fn result_binder(&mut self, v: Var) -> String {
         if self.is_read[v.index()] { self.binder(v) } else { format!("_:{}", self.graph.ty(v)) }
     }
@@ -178,7 +178,7 @@ impl<'g> JaxprPrinter<'g> {
             }
             Op::Collective(op) => return (op.name().into(), vec![format!("axes=({})", axes_text(&op.axes, &op.mesh))]),
             Op::Dynamic(op) => {
-                let param = op.size_of_read_window().map(|size| format!("slice_sizes={}", tuple(size)));
+                let param = op.size_of_read_window().map(|size| format!("slice_sizes={}", tuple_text(size)));
                 return (op.name().into(), param.into_iter().collect());
             }
             Op::Call(call) => {
@@ -200,8 +200,8 @@ impl<'g> JaxprPrinter<'g> {
         let params: Vec<String> = params.iter().map(|&v| self.binder(v)).collect();
         let lines: Vec<PrintedEquation> = graph.equations.iter().flat_map(|e| self.printed_equations(e)).collect();
         let result = |&v: &Var| match self.literals[v.index()].filter(|_| self.is_scalar(v)) {
-            Some(x) => literal(x),
-            None => self.name(v),
+            Some(x) => typed_literal_text(x),
+            None => self.var_name(v),
         };
         let results: Vec<String> = graph.results.iter().map(result).collect();
         let end = if results.len() == 1 { ",)" } else { ")" };
@@ -242,18 +242,18 @@ impl PrintedEquation {
         format!("{} = {}", self.binder, self.name)
     }
 
-    fn params(&self) -> String {
+    fn params_text(&self) -> String {
         if self.params.is_empty() { String::new() } else { format!("[{}]", self.params.join(" ")) }
     }
 
     fn one_line_text(&self) -> String {
-        format!("{}{} {}", self.binder_and_primitive(), self.params(), self.args.join(" "))
+        format!("{}{} {}", self.binder_and_primitive(), self.params_text(), self.args.join(" "))
     }
 
     /// Writes the line; parameters that do not fit on it get a line each.
     fn write(&self, page: &mut ColumnWriter) {
         page.write(&self.binder_and_primitive());
-        let params = self.params();
+        let params = self.params_text();
         if page.column + params.chars().count() <= MAX_LINE_COLUMNS {
             page.write(&params);
         } else {
@@ -360,27 +360,27 @@ fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Optio
         StructuralOp::Powi(op) => made("integer_pow", &[("y", op.exponent.to_string())]),
         StructuralOp::Broadcast(Broadcast { dims, .. }) => match &dims[..graph.ty(e.args[0]).shape.len()] {
             [] => made("broadcast_in_dim", &[]),
-            dims => made("broadcast_in_dim", &[("broadcast_dimensions", tuple(dims))]),
+            dims => made("broadcast_in_dim", &[("broadcast_dimensions", tuple_text(dims))]),
         },
         StructuralOp::Reshape(_) => made(
             "reshape",
-            &[("dimensions", "None".into()), ("new_sizes", tuple(&ty.shape)), ("sharding", "None".into())],
+            &[("dimensions", "None".into()), ("new_sizes", tuple_text(&ty.shape)), ("sharding", "None".into())],
         ),
-        StructuralOp::Transpose(op) => made("transpose", &[("permutation", tuple(&op.axes))]),
-        StructuralOp::Reverse(op) => made("rev", &[("dimensions", tuple(&op.axes))]),
+        StructuralOp::Transpose(op) => made("transpose", &[("permutation", tuple_text(&op.axes))]),
+        StructuralOp::Reverse(op) => made("rev", &[("dimensions", tuple_text(&op.axes))]),
         StructuralOp::Concat(op) => made("concatenate", &[("dimension", op.axis.to_string())]),
         StructuralOp::Iota(Iota { axis, .. }) => made(
             "iota",
             &[
                 ("dimension", axis.to_string()),
                 ("dtype", numpy_dtype_name(ty.dtype).into()),
-                ("shape", tuple(&ty.shape)),
+                ("shape", tuple_text(&ty.shape)),
                 ("sharding", "None".into()),
             ],
         ),
         StructuralOp::Pad(Pad { low, high }) => {
             let axes: Vec<String> = low.iter().zip(high).map(|(low, high)| format!("({low}, {high}, 0)")).collect();
-            made("pad", &[("padding_config", tuple(&axes))])
+            made("pad", &[("padding_config", tuple_text(&axes))])
         }
         StructuralOp::Slice(Slice { start, size, stride }) => {
             let number = |d: &Dim| d.as_number().expect("a graph has extents of numbers");
@@ -388,8 +388,11 @@ fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Optio
                 if number(&size[i]) == 0 { start[i] } else { start[i] + (number(&size[i]) - 1) * stride[i] + 1 }
             };
             let ends: Vec<i64> = (0..start.len()).map(end).collect();
-            let strides = if stride.iter().all(|&s| s == 1) { "None".into() } else { tuple(stride) };
-            made("slice", &[("limit_indices", tuple(&ends)), ("start_indices", tuple(start)), ("strides", strides)])
+            let strides = if stride.iter().all(|&s| s == 1) { "None".into() } else { tuple_text(stride) };
+            made(
+                "slice",
+                &[("limit_indices", tuple_text(&ends)), ("start_indices", tuple_text(start)), ("strides", strides)],
+            )
         }
         StructuralOp::Dot(Dot { batch, contract, acc }) => {
             let side = |pairs: &[(usize, usize)]| {
@@ -404,7 +407,7 @@ fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Optio
             )
         }
         StructuralOp::Reduce(Reduce { op, axes, .. }) => {
-            let axes = ("axes", tuple(axes));
+            let axes = ("axes", tuple_text(axes));
             let sharding = ("out_sharding", "None".to_string());
             match op.name() {
                 "add" => made("reduce_sum", &[axes, sharding]),
@@ -419,7 +422,7 @@ fn structural_primitive(op: &StructuralOp, graph: &Graph, e: &Equation) -> Optio
         }
         StructuralOp::ArgReduce(ArgReduce { max, axis, .. }) => {
             let name = if *max { "argmax" } else { "argmin" };
-            made(name, &[("axes", tuple(&[axis])), ("index_dtype", "int32".into())])
+            made(name, &[("axes", tuple_text(&[axis])), ("index_dtype", "int32".into())])
         }
         StructuralOp::Sort(Sort { axis }) => {
             made("sort", &[("dimension", axis.to_string()), ("is_stable", "True".into()), ("num_keys", "1".into())])

@@ -38,7 +38,8 @@ impl Builder {
     pub fn kernel_mut(&mut self) -> &mut Kernel {
         &mut self.kernel
     }
-    /// Declares a dimension of this name, or finds the declared one.
+    /// Declares a dimension of this name and returns its index, or that of the declared one; `size` is its extent if it
+    /// is known while tracing.
     pub fn dim(&mut self, name: &str, size: Option<i64>) -> DimId {
         let dims = &mut self.kernel.dims;
         let at = dims.iter().position(|d| d.name == name).unwrap_or_else(|| {

@@ -39,7 +39,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn parse_whole<T>(text: &'a str, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         let cursor = &mut Cursor::new(text);
         let found = read(cursor)?;
-        if cursor.is_done() { Ok(found) } else { cursor.error("expected the end") }
+        if cursor.is_at_end() { Ok(found) } else { cursor.error_at_position("expected the end") }
     }
     /// The rest of the text from the next token on. After a token the position is its end, to which errors refer.
     fn rest(&self) -> &'a str {
@@ -52,7 +52,7 @@ impl<'a> Cursor<'a> {
     /// Reads text that may contain itself. The depth of nesting is limited, so that no text exhausts the stack.
     pub(crate) fn parse_nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth == MAX_DEPTH {
-            return self.error(format!("nested more than {MAX_DEPTH} deep"));
+            return self.error_at_position(format!("nested more than {MAX_DEPTH} deep"));
         }
         self.depth += 1;
         let found = read(self);
@@ -64,8 +64,8 @@ impl<'a> Cursor<'a> {
         let spaces = self.text.len() - self.at - self.rest().len();
         !self.text[self.at..self.at + spaces].contains('\n')
     }
-    /// An error at the position.
-    pub(crate) fn error<T>(&self, message: impl Into<String>) -> ParseResult<T> {
+    /// Returns an error with this message at the line and column that are read next.
+    pub(crate) fn error_at_position<T>(&self, message: impl Into<String>) -> ParseResult<T> {
         let before = &self.text[..self.at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
@@ -87,7 +87,7 @@ impl<'a> Cursor<'a> {
     }
     /// Reads `token`, or returns an error.
     pub(crate) fn expect(&mut self, token: &str) -> ParseResult<()> {
-        if self.eat(token) { Ok(()) } else { self.error(format!("expected `{token}`")) }
+        if self.eat(token) { Ok(()) } else { self.error_at_position(format!("expected `{token}`")) }
     }
     /// Returns true if the next token is a word followed directly by an opening bracket.
     pub(crate) fn peek_call(&self) -> bool {
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
         rest[..end].trim_end()
     }
     /// Returns true if nothing is left but spaces.
-    pub(crate) fn is_done(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         self.rest().is_empty()
     }
     /// Reads characters as long as `accepts` returns true, at least one; `expected` names them in the error.
@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
         let rest = self.rest();
         let end = rest.find(|c| !accepts(c)).unwrap_or(rest.len());
         if end == 0 {
-            return self.error(format!("expected {expected}"));
+            return self.error_at_position(format!("expected {expected}"));
         }
         self.skip_bytes(end);
         Ok(&rest[..end])
@@ -133,7 +133,7 @@ impl<'a> Cursor<'a> {
             Ok(x) => Ok(x),
             Err(_) => {
                 self.at = start;
-                self.error(format!("expected {expected}, found `{word}`"))
+                self.error_at_position(format!("expected {expected}, found `{word}`"))
             }
         }
     }
@@ -153,7 +153,7 @@ impl<'a> Cursor<'a> {
                 return Ok(&rest[..i]);
             }
         }
-        self.error("this `(` is not closed")
+        self.error_at_position("this `(` is not closed")
     }
     /// Reads a string literal as `{:?}` writes it.
     pub(crate) fn read_string(&mut self) -> ParseResult<String> {
@@ -175,7 +175,7 @@ impl<'a> Cursor<'a> {
                     Some((_, 'u')) => {
                         let digits: String = chars.by_ref().map(|(_, c)| c).skip(1).take_while(|&c| c != '}').collect();
                         let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                        let Some(c) = c else { return self.error("expected a character's code") };
+                        let Some(c) = c else { return self.error_at_position("expected a character's code") };
                         out.push(c);
                     }
                     Some((_, c)) => out.push(c),
@@ -184,7 +184,7 @@ impl<'a> Cursor<'a> {
                 c => out.push(c),
             }
         }
-        self.error("this string is not closed")
+        self.error_at_position("this string is not closed")
     }
     /// Reads items separated by commas up to `end`, which is read too.
     pub(crate) fn read_list<T>(

@@ -24,7 +24,8 @@ pub struct Diag {
 }
 
 impl Diag {
-    /// Creates a message.
+    /// Creates a message with the stable name `code` of the violated rule, the part of the operation to blame, and a
+    /// hint `help`, which may be empty.
     pub fn new(code: &'static str, at: At, message: String, help: impl Into<String>) -> Self {
         Diag { code, at, message, help: help.into() }
     }
@@ -143,7 +144,7 @@ pub fn new_axis_out_of_range(axis: usize, rank: usize) -> Diag {
     Diag::new("misuse", At::Op, message, "axes count from 0; the last place is behind all axes")
 }
 
-/// Message about an axis that cannot be dropped.
+/// Message about an axis that cannot be dropped, because its extent is not 1.
 pub fn axis_not_droppable(axis: usize, shape: impl fmt::Display) -> Diag {
     let message = format!("axis {axis} of a tile of shape {shape} can't be dropped");
     Diag::new("misuse", At::Op, message, "only an axis of extent 1 can")

@@ -40,7 +40,7 @@ enum DimRepr {
     Symbolic(Arc<Polynomial>),
 }
 
-/// Answer to a question about two sizes, for every value of the names.
+/// The answer if a relation between two symbolic sizes holds for every value of their names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SizeComparison {
     /// The relation always holds.
@@ -53,21 +53,21 @@ pub enum SizeComparison {
 
 /// A target algebra, such as numbers, text or instructions, in which [`Dim::fold`] rebuilds a size.
 pub trait DimAlgebra {
-    /// Result of a size in this algebra.
+    /// The type by which this algebra represents a size, such as a number or an instruction's result.
     type Out;
-    /// Makes a constant.
+    /// Returns the constant `n` in this algebra.
     fn number(&mut self, n: i64) -> Self::Out;
-    /// Makes the value of a name.
+    /// Returns the size that `name` stands for, in this algebra.
     fn name(&mut self, name: &str) -> Self::Out;
-    /// Makes a sum.
+    /// Returns `a + b` in this algebra.
     fn add(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// Makes a product.
+    /// Returns `a * b` in this algebra.
     fn mul(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// Makes a quotient rounded up.
+    /// Returns `a / b` rounded up, in this algebra.
     fn cdiv(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// Makes the smaller of two.
+    /// Returns the smaller of `a` and `b` in this algebra.
     fn min(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
-    /// Makes the larger of two.
+    /// Returns the larger of `a` and `b` in this algebra.
     fn max(&mut self, a: Self::Out, b: Self::Out) -> Self::Out;
 }
 
@@ -207,7 +207,7 @@ impl Polynomial {
         }
         sum.unwrap_or_else(|| f.number(0))
     }
-    /// Appends the names that occur.
+    /// Appends the names that occur in the polynomial to `all`, with repetitions.
     fn collect_names(&self, all: &mut Vec<String>) {
         for atom in self.0.keys().flatten() {
             match atom {
@@ -219,10 +219,10 @@ impl Polynomial {
         }
     }
     /// Number of names and numbers that occur, with repetitions.
-    fn count_terms(&self) -> usize {
+    fn count_leaves(&self) -> usize {
         let atom = |a: &Atom| match a {
             Atom::Name(_) => 1,
-            Atom::Cdiv(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => 1 + a.count_terms() + b.count_terms(),
+            Atom::Cdiv(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => 1 + a.count_leaves() + b.count_leaves(),
         };
         self.0.keys().map(|monomial| 1 + monomial.iter().map(atom).sum::<usize>()).sum()
     }
@@ -248,15 +248,15 @@ impl Dim {
     }
     /// The quotient rounded up.
     pub fn cdiv(&self, by: &Dim) -> Dim {
-        self.combine(by, Polynomial::cdiv)
+        self.combine_polynomials(by, Polynomial::cdiv)
     }
     /// The smaller of two sizes.
     pub fn min(&self, b: &Dim) -> Dim {
-        self.combine(b, |a, b| a.min_or_max(b, true))
+        self.combine_polynomials(b, |a, b| a.min_or_max(b, true))
     }
     /// The larger of two sizes.
     pub fn max(&self, b: &Dim) -> Dim {
-        self.combine(b, |a, b| a.min_or_max(b, false))
+        self.combine_polynomials(b, |a, b| a.min_or_max(b, false))
     }
     /// Creates a size from a polynomial.
     fn from_poly(p: Polynomial) -> Dim {
@@ -270,13 +270,13 @@ impl Dim {
             DimRepr::Symbolic(p) => Some(Cow::Borrowed(p)),
         }
     }
-    /// Applies a function of polynomials; unknown if an operand is.
-    fn combine(&self, b: &Dim, f: impl FnOnce(&Polynomial, &Polynomial) -> Polynomial) -> Dim {
+    /// Returns the size that `f` makes of the polynomials of two sizes; the unknown size if one of them is unknown.
+    fn combine_polynomials(&self, b: &Dim, f: impl FnOnce(&Polynomial, &Polynomial) -> Polynomial) -> Dim {
         self.as_poly().zip(b.as_poly()).map_or(Dim::UNKNOWN, |(a, b)| Dim::from_poly(f(&a, &b)))
     }
     /// Number of names and numbers that occur in the size, with repetitions.
-    pub(crate) fn count_terms(&self) -> usize {
-        if let DimRepr::Symbolic(p) = &self.0 { p.count_terms() } else { 1 }
+    pub(crate) fn count_leaves(&self) -> usize {
+        if let DimRepr::Symbolic(p) = &self.0 { p.count_leaves() } else { 1 }
     }
     /// Names that occur in the size, with repetitions.
     pub fn names(&self) -> Vec<String> {
@@ -330,7 +330,7 @@ macro_rules! operator {
             fn $name(self, b: &Dim) -> Dim {
                 match (&self.0, &b.0) {
                     (DimRepr::Number($x), DimRepr::Number($y)) => Dim::from($numbers),
-                    _ => self.combine(b, |$a, $b| $polys),
+                    _ => self.combine_polynomials(b, |$a, $b| $polys),
                 }
             }
         }
@@ -367,7 +367,7 @@ impl Facts {
         self.0.push((name, value));
         true
     }
-    /// Rewrites the size by all facts.
+    /// Replaces each name that a fact equates with another size by that size.
     pub fn rewrite_by_facts(&self, d: &Dim) -> Dim {
         d.substitute_names(&|n| self.0.iter().find(|(m, _)| m == n).map(|(_, p)| p.clone()))
     }

@@ -206,7 +206,7 @@ classes! {
 
 /// The type in which elements are computed: `f32` for 16-bit floats, the type itself for `bool`.
 pub trait Widen: Copy {
-    /// The type of the computation.
+    /// The type in which operations on elements of this type are computed.
     type Wide;
     /// Converts to the wide type, exactly.
     fn widen(self) -> Self::Wide;

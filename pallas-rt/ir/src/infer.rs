@@ -80,7 +80,7 @@ pub fn infer(kernel: &Kernel, op: &Op, args: &[&Type]) -> Result<Option<Type>, D
         Op::Const(x) => Type::scalar(x.dtype),
         Op::Scalar(op) => {
             let wrong = |message| Diag::new("dtype", At::Op, message, "cast one side: `x.cast::<T>()`");
-            let dtype = op.infer(&argument_dtypes(args)).map_err(wrong)?;
+            let dtype = op.infer_dtype(&argument_dtypes(args)).map_err(wrong)?;
             Type::new(dtype, apply_shape_rule(args, |dims, facts| op.infer_shape(dims, facts))?)
         }
         Op::Structural(op) => {
@@ -190,7 +190,7 @@ fn dynamic_start_types(view: &View) -> Vec<Type> {
     vec![Type::scalar(DType::I32); view.dynamic_count()]
 }
 
-/// Checks that the arguments have these types.
+/// Checks that the arguments of an instruction have the types `expected`; errors call the instruction `operation`.
 fn check_arguments(args: &[&Type], expected: &[Type], operation: &str) -> Result<(), Diag> {
     if args.len() != expected.len() {
         let message = format!("a {operation} takes {} arguments here, found {}", expected.len(), args.len());
@@ -205,7 +205,8 @@ fn check_arguments(args: &[&Type], expected: &[Type], operation: &str) -> Result
     Ok(())
 }
 
-/// Checks the indices of a prefetch operand's element.
+/// Checks that the indices of an element of prefetch operand `name` are i32 scalars, one for each of its `rank`
+/// dimensions.
 fn check_prefetch_indices(args: &[&Type], rank: usize, name: &str) -> Result<(), Diag> {
     if args.len() != rank {
         return Err(diag::wrong_prefetch_index_count(name, rank, args.len()));

@@ -251,7 +251,7 @@ impl Operand {
     }
 }
 
-/// The origin and the axes that a view refers to.
+/// The coordinates of a view: its origin and axes are those of the current block or those of the whole array.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ViewFrame {
     /// Traced form: the current block; axes are the block's kept dimensions.
@@ -306,7 +306,7 @@ impl View {
     }
 }
 
-/// An operation of an instruction, which holds its arguments and results.
+/// The operation that an instruction does; the [`Inst`] has its arguments and results.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     /// Gives a scalar constant.

@@ -40,7 +40,7 @@ pub use kernel::{
 pub use literal::Literal;
 pub use memory_sharing::may_share_memory;
 pub use scalar::{ElementFunction, ElementOperands, OpVisitor, ScalarOp};
-pub use structural::{Access, StructuralOp};
+pub use structural::{AccessForm, StructuralOp};
 pub use verify::{Violation, verify, verify_lowered};
 
 /// Version of the language, which is part of the keys of the disk cache.

@@ -34,21 +34,21 @@ pub(crate) fn parse_dim(c: &mut Cursor<'_>) -> ParseResult<Dim> {
         } else {
             return Ok(sum);
         }
-        check_term_count(c, sum.count_terms())?;
+        check_term_count(c, sum.count_leaves())?;
     }
 }
 /// Maximum number of names and numbers in a size: products and sums of longer ones take long, and no kernel has them.
 const MAX_SIZE_TERMS: usize = 4096;
 /// Refuses sizes with too many terms.
 fn check_term_count(c: &Cursor<'_>, terms: usize) -> ParseResult<()> {
-    if terms > MAX_SIZE_TERMS { c.error("a size has too many terms") } else { Ok(()) }
+    if terms > MAX_SIZE_TERMS { c.error_at_position("a size has too many terms") } else { Ok(()) }
 }
 /// Parses `Term = Factor ("*" Factor)*`.
 fn parse_term(c: &mut Cursor<'_>) -> ParseResult<Dim> {
     let mut product = parse_factor(c)?;
     while c.eat("*") {
         let factor = parse_factor(c)?;
-        check_term_count(c, product.count_terms().saturating_mul(factor.count_terms()))?;
+        check_term_count(c, product.count_leaves().saturating_mul(factor.count_leaves()))?;
         product = &product * &factor;
     }
     Ok(product)
@@ -73,7 +73,7 @@ fn parse_factor(c: &mut Cursor<'_>) -> ParseResult<Dim> {
         "cdiv" => Ok(a.cdiv(&b)),
         "min" => Ok(a.min(&b)),
         "max" => Ok(a.max(&b)),
-        _ => c.error(format!("sizes have no function `{word}`")),
+        _ => c.error_at_position(format!("sizes have no function `{word}`")),
     }
 }
 
@@ -85,7 +85,7 @@ struct KernelParser {
 }
 
 impl KernelParser {
-    /// Parses a kernel.
+    /// Parses a whole kernel, from the word `kernel` on, into `self.kernel`.
     fn parse_kernel(&mut self, c: &mut Cursor<'_>) -> ParseResult<()> {
         c.expect("kernel")?;
         self.kernel.name = c.read_word("the kernel's name")?.into();
@@ -121,7 +121,7 @@ impl KernelParser {
             let input = self.parse_operand_use(c)?;
             match &mut self.kernel.operands[output.index()].kind {
                 OperandKind::Output { alias, .. } => *alias = Some(input),
-                _ => return c.error("only an output takes over another operand"),
+                _ => return c.error_at_position("only an output takes over another operand"),
             }
         }
         while c.eat("map") {
@@ -158,7 +158,10 @@ impl KernelParser {
             "prefetch" => OperandKind::Prefetch,
             "scratch" => OperandKind::Scratch,
             "param" => OperandKind::Param,
-            other => return c.error(format!("operands are in, out, prefetch, scratch or param, found `{other}`")),
+            other => {
+                return c
+                    .error_at_position(format!("operands are in, out, prefetch, scratch or param, found `{other}`"));
+            }
         };
         self.kernel.operands.push(Operand { name, kind, dtype, dims, block, map: None, fill, buffered });
         Ok(())
@@ -170,7 +173,7 @@ impl KernelParser {
         let name = c.read_word("an operand's name")?;
         match self.kernel.operands.iter().position(|o| o.name == name) {
             Some(i) => Ok(OperandId(i as u32)),
-            None => c.error(format!("there is no operand `@{name}` above")),
+            None => c.error_at_position(format!("there is no operand `@{name}` above")),
         }
     }
 
@@ -216,7 +219,7 @@ impl KernelParser {
         self.kernel.values.push(Type { dtype, shape });
         self.kernel.name_value(value, name);
         if self.values.insert(number, value).is_some() {
-            return c.error(format!("%{number} is defined twice"));
+            return c.error_at_position(format!("%{number} is defined twice"));
         }
         Ok(value)
     }
@@ -225,7 +228,7 @@ impl KernelParser {
         let number = Self::parse_value_number(c)?;
         match self.values.get(&number) {
             Some(&value) => Ok(value),
-            None => c.error(format!("%{number} is not defined above")),
+            None => c.error_at_position(format!("%{number} is not defined above")),
         }
     }
 
@@ -266,7 +269,7 @@ impl KernelParser {
         Ok(match name {
             "const" => match dtype {
                 Some(dtype) => Op::Const(parse_literal(c, dtype)?),
-                None => return c.error("a constant has a result"),
+                None => return c.error_at_position("a constant has a result"),
             },
             "program_id" => Op::ProgramId(parse_axis(c)?),
             "num_programs" => Op::NumPrograms(parse_axis(c)?),
@@ -275,7 +278,7 @@ impl KernelParser {
                 let name = c.read_word("a dimension's name")?;
                 match self.kernel.dims.iter().position(|d| d.name == name) {
                     Some(i) => Op::Extent(DimId(i as u32)),
-                    None => return c.error(format!("there is no dimension `{name}`")),
+                    None => return c.error_at_position(format!("there is no dimension `{name}`")),
                 }
             }
             "param" => Op::Param(self.parse_operand_use(c)?),
@@ -331,7 +334,7 @@ fn parse_literal(c: &mut Cursor<'_>, dtype: DType) -> ParseResult<Literal> {
     let text = c.read_while("a constant", |c| c.is_alphanumeric() || "+-.:".contains(c))?;
     match Literal::parse(dtype, text) {
         Some(x) => Ok(x),
-        None => c.error(format!("`{text}` is no {dtype}")),
+        None => c.error_at_position(format!("`{text}` is no {dtype}")),
     }
 }
 
@@ -347,7 +350,7 @@ fn parse_block_dim(c: &mut Cursor<'_>) -> ParseResult<BlockDim> {
     Ok(BlockDim::Blocked(c.read_value("a block size, `_` or `element`")?))
 }
 
-/// Parses a view.
+/// Parses a view of an operand: its frame, `block` or `array`, and the ranges of its axes, as in `block[0:8, 4:2]`.
 fn parse_view(c: &mut Cursor<'_>) -> ParseResult<View> {
     let frame = if c.eat("block") {
         ViewFrame::Block
@@ -358,7 +361,8 @@ fn parse_view(c: &mut Cursor<'_>) -> ParseResult<View> {
     c.expect("[")?;
     Ok(View { frame, axes: c.read_list("]", parse_view_axis)? })
 }
-/// Parses one axis of a view.
+/// Parses one axis of a view: `offset:size` or `offset:size:stride`, after `dyn +` if a start is added, and before
+/// `drop` if the result has no such axis.
 fn parse_view_axis(c: &mut Cursor<'_>) -> ParseResult<ViewAxis> {
     let dynamic = c.eat("dyn");
     if dynamic {
@@ -382,7 +386,7 @@ fn parse_structural(c: &mut Cursor<'_>, name: &str) -> ParseResult<StructuralOp>
     }
     match StructuralOp::parse(name, &Attributes(attributes)) {
         Ok(op) => Ok(op),
-        Err(message) => c.error(message),
+        Err(message) => c.error_at_position(message),
     }
 }
 
@@ -395,20 +399,21 @@ impl Attributes<'_> {
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(n, _)| *n == name)
     }
-    /// Parses an attribute that is one value.
+    /// Parses the attribute `name`, which is one value; returns an error if it is missing or not understood.
     pub fn value<T: FromStr>(&self, name: &str) -> Result<T, String> {
         let text = self.find_text(name)?;
         text.parse().map_err(|_| format!("the attribute `{name}` is not understood: `{text}`"))
     }
-    /// Parses an attribute that is a list of values.
+    /// Parses the attribute `name`, which is a list of values with commas between them; returns an error if it is
+    /// missing or not understood.
     pub fn list<T: FromStr>(&self, name: &str) -> Result<Vec<T>, String> {
         let c = &mut Cursor::new(self.find_text(name)?);
         let mut items = vec![];
-        while !c.is_done() {
+        while !c.is_at_end() {
             let item = c.read_argument();
             let unclear = || format!("the attribute `{name}` is not understood: `{item}`");
             items.push(item.parse().map_err(|_| unclear())?);
-            if !c.eat(",") && !c.is_done() {
+            if !c.eat(",") && !c.is_at_end() {
                 return Err(unclear());
             }
         }
@@ -434,7 +439,7 @@ impl FromStr for StructuralOp {
             parse_structural(c, name)
         };
         let op = read(c).map_err(|e| e.to_string())?;
-        if c.is_done() { Ok(op) } else { Err(format!("`{text}` goes on after the operation")) }
+        if c.is_at_end() { Ok(op) } else { Err(format!("`{text}` goes on after the operation")) }
     }
 }
 

@@ -147,7 +147,7 @@ impl Kernel {
         }
         write!(f, "{}}}", "  ".repeat(level))
     }
-    /// Writes an instruction with its regions.
+    /// Writes an instruction with its regions, indented by two spaces for each `level`.
     fn print_inst(&self, id: InstId, level: usize, f: &mut Formatter<'_>) -> fmt::Result {
         let inst = self.inst(id);
         write!(f, "{}{}", "  ".repeat(level), self.inst_text(inst))?;

@@ -51,21 +51,23 @@ impl Renumbering<'_> {
     fn renumber_uses(&self, values: &[Value]) -> Vec<Value> {
         values.iter().map(|v| self.values[v.index()].expect("a verified kernel defines before it uses")).collect()
     }
-    /// Copies a nested region.
+    /// Appends a renumbered copy of a region that an instruction or an operand owns to the new kernel; returns the id
+    /// of the copy.
     fn copy_nested_region(&mut self, region: RegionId) -> RegionId {
         let id = RegionId(self.new.regions.len() as u32);
         self.new.regions.push(Region::default());
         self.new.regions[id.index()] = self.copy_region(region);
         id
     }
-    /// Copies a region with its instructions.
+    /// Returns a renumbered copy of a region of the old kernel, whose instructions are appended to the new kernel.
     fn copy_region(&mut self, region: RegionId) -> Region {
         let old = self.old.region(region);
         let params = self.renumber_definitions(&old.params);
         let insts = old.insts.iter().map(|&i| self.copy_inst(i)).collect();
         Region { params, insts, yields: self.renumber_uses(&old.yields) }
     }
-    /// Copies an instruction with its regions.
+    /// Appends a renumbered copy of an instruction of the old kernel, with its regions, to the new kernel; returns the
+    /// id of the copy.
     fn copy_inst(&mut self, id: InstId) -> InstId {
         let old = self.old.inst(id);
         let new = InstId(self.new.insts.len() as u32);

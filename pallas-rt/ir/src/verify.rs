@@ -4,7 +4,7 @@
 //! program's own builder or accepted here.
 use crate::kernel::*;
 use crate::parse::region_count;
-use crate::structural::{Access, MapPiece};
+use crate::structural::{AccessForm, MapPiece};
 use crate::{DType, Dim, StructuralOp, infer};
 use std::collections::HashSet;
 use std::fmt;
@@ -77,7 +77,7 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
         return checker.fail("the body", Loc::NONE, "has parameters or yields values");
     }
     checker.check_region(kernel.body, "the body", Loc::NONE)?;
-    match checker.view_frames_in_use() {
+    match checker.has_block_and_array_views() {
         (true, true) => checker.fail("the body", Loc::NONE, "has views of blocks and views of arrays"),
         (_, true) => checker.check_lowered(),
         _ => Ok(()),
@@ -91,7 +91,7 @@ pub fn verify(kernel: &Kernel) -> Result<(), Violation> {
 pub fn verify_lowered(kernel: &Kernel) -> Result<(), Violation> {
     verify(kernel)?;
     let checker = KernelVerifier { kernel, defined: vec![], regions: HashSet::new(), insts: HashSet::new(), depth: 0 };
-    match checker.view_frames_in_use() {
+    match checker.has_block_and_array_views() {
         (true, _) => checker.fail("the body", Loc::NONE, "has views of blocks, which is not the lowered form"),
         _ => checker.check_lowered(),
     }
@@ -203,7 +203,8 @@ impl<'a> KernelVerifier<'a> {
         }
         Ok(())
     }
-    /// Returns the broken invariant of an operand's declaration.
+    /// Returns the message for the first rule that the declaration of an operand breaks, such as that on the size of
+    /// its block; `None` if it is valid.
     fn operand_violation(&self, operand: &Operand) -> Option<&'static str> {
         use OperandKind::{Input, Output, Param, Prefetch, Scratch};
         let whole = |(b, d): (&BlockDim, &Dim)| b.is_kept() && d.as_number() == Some(b.size() as i64);
@@ -252,7 +253,7 @@ impl<'a> KernelVerifier<'a> {
 
     /// Returns two bools: true if views of blocks occur (traced form), and true if views of arrays occur (lowered
     /// form).
-    fn view_frames_in_use(&self) -> (bool, bool) {
+    fn has_block_and_array_views(&self) -> (bool, bool) {
         let mut found = (false, false);
         self.kernel.walk(self.kernel.body, &mut |_, inst| {
             if let Op::Load { view, .. } | Op::Store { view, .. } | Op::Valid { view, .. } = &inst.op {
@@ -278,7 +279,8 @@ impl<'a> KernelVerifier<'a> {
         });
         broken.map_or(Ok(()), |(id, message)| self.fail_at(id, message))
     }
-    /// Returns the broken invariant of a structural operation in lowered form.
+    /// Returns the message for a structural operation of a lowered kernel that drops folded axes, or accesses elements
+    /// outside of its operands or result; `None` if it is valid.
     fn lowered_op_violation(&self, op: &StructuralOp, inst: &Inst) -> Option<&'static str> {
         if op.with_kept_axes().is_some() {
             return Some("drops the axes it folds, which the lowered form keeps");
@@ -287,21 +289,22 @@ impl<'a> KernelVerifier<'a> {
         let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
         let result = self.kernel.ty(*inst.results.first()?).dims();
         let pieces = match op.access(&dims) {
-            Access::Map(pieces) => pieces,
-            Access::Nest(nest) => {
+            AccessForm::Map(pieces) => pieces,
+            AccessForm::Nest(nest) => {
                 let number = |n: &Dim| n.as_number().expect("a kernel's types have numbers");
                 let fits = nest.is_empty()
                     || nest.result.len() == result.len()
-                        && nest.result.iter().zip(&result).all(|(p, n)| p.is_inside(&nest.axes, number(n)));
+                        && nest.result.iter().zip(&result).all(|(p, n)| p.is_always_inside(&nest.axes, number(n)));
                 return (!fits).then_some("has an access form that writes outside of its result");
             }
             _ => return None,
         };
-        let inside = |p: &MapPiece| dims.get(p.operand).is_some_and(|operand| p.is_inside(operand, &result));
+        let inside = |p: &MapPiece| dims.get(p.operand).is_some_and(|operand| p.is_inside_operand(operand, &result));
         (!pieces.iter().all(inside)).then_some("has an access form that reads outside of its operand")
     }
 
-    /// Checks the index map of an operand.
+    /// Checks that the index map of an operand takes an i32 per grid axis, yields an i32 per dimension, and neither
+    /// accesses blocks nor prints or asserts.
     fn check_index_map(&mut self, operand: &Operand) -> CheckResult {
         let entity = format!("the index map of @{}", operand.name);
         let id = operand.map.expect("called for operands with a map");
@@ -356,7 +359,8 @@ impl<'a> KernelVerifier<'a> {
         scope.into_iter().for_each(|v| self.defined[v.index()] = false);
         Ok(())
     }
-    /// Marks a value as defined.
+    /// Marks a value as defined. A second definition is a violation, for which `owner` and `loc` name what defines it
+    /// and where.
     fn mark_defined(&mut self, v: Value, owner: &str, loc: Loc) -> CheckResult {
         if std::mem::replace(&mut self.defined[v.index()], true) {
             return self.fail(owner, loc, format!("defines {v} again"));
@@ -396,7 +400,8 @@ impl<'a> KernelVerifier<'a> {
     fn types_of(&self, values: &[Value]) -> Vec<&'a Type> {
         values.iter().map(|&v| self.kernel.ty(v)).collect()
     }
-    /// Returns the broken invariant of an instruction's types.
+    /// Returns the message for an instruction whose operands, regions and results have types that do not fit its
+    /// operation; `None` if they fit.
     fn type_violation(&self, inst: &Inst) -> Option<String> {
         let (args, results) = (self.types_of(&inst.args), self.types_of(&inst.results));
         let regions: Vec<&Region> = inst.regions.iter().map(|&r| self.kernel.region(r)).collect();
@@ -436,7 +441,8 @@ impl<'a> KernelVerifier<'a> {
         op.accumulator(&dtypes).map(|wide| format!("accumulates in {}, not in {wide}", dtypes[0]))
     }
 
-    /// Returns the broken invariant of an operation's access to its operand.
+    /// Returns the message for an operation that accesses an operand of a wrong kind or by an invalid view, or a
+    /// constant with excess bits; `None` if it is valid.
     #[warn(clippy::wildcard_enum_match_arm)]
     fn access_violation(&self, op: &Op) -> Option<String> {
         let kind = |id: &OperandId| &self.kernel.operand(*id).kind;
@@ -459,7 +465,8 @@ impl<'a> KernelVerifier<'a> {
         }
         self.view_violation(self.kernel.operand(*id), view?)
     }
-    /// Returns the broken invariant of a view of an operand.
+    /// Returns the message for a view of an operand with a wrong number of axes, a stride below 1, positions beyond
+    /// 2^31, or constant positions outside of its block; `None` if it is valid.
     fn view_violation(&self, operand: &Operand, view: &View) -> Option<String> {
         // The known extents: those of blocks and of scratch.
         let extents: Vec<Option<usize>> = match view.frame {

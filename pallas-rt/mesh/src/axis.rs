@@ -94,7 +94,7 @@ impl Axis {
     }
 
     /// Returns the longest first part of this axis that does not overlap `other`; `None` if there is none.
-    pub fn prefix_without(self, other: Axis) -> Option<Axis> {
+    pub fn prefix_without_overlap(self, other: Axis) -> Option<Axis> {
         match (self.can_coexist(other), self.overlaps(other)) {
             (false, _) => None,
             (true, false) => Some(self),
@@ -103,7 +103,7 @@ impl Axis {
     }
 
     /// Returns the longest last part of this axis that does not overlap `other`; `None` if there is none.
-    pub fn suffix_without(self, other: Axis) -> Option<Axis> {
+    pub fn suffix_without_overlap(self, other: Axis) -> Option<Axis> {
         match (self.can_coexist(other), self.overlaps(other)) {
             (false, _) => None,
             (true, false) => Some(self),
@@ -116,8 +116,8 @@ impl Axis {
     }
 
     /// Returns the longest first part of this axis that overlaps none of `others`; `None` if there is none.
-    pub fn prefix_without_all(self, others: &[Axis]) -> Option<Axis> {
-        others.iter().try_fold(self, |axis, &other| axis.prefix_without(other))
+    pub fn prefix_without_any_overlap(self, others: &[Axis]) -> Option<Axis> {
+        others.iter().try_fold(self, |axis, &other| axis.prefix_without_overlap(other))
     }
 }
 
@@ -147,14 +147,14 @@ pub fn has_overlap(a: &[Axis], b: &[Axis]) -> bool {
     a.iter().any(|x| b.iter().any(|&y| x.overlaps(y)))
 }
 
-/// Compares `a` with the beginning of `b`: no prefix of it, a shorter prefix, or equal to all of `b`.
-pub fn prefix_relation(a: &[Axis], b: &[Axis]) -> PrefixRelation {
-    let Some((last, front)) = a.split_last() else {
-        return if b.is_empty() { PrefixRelation::Equal } else { PrefixRelation::Strict };
+/// Compares `prefix` with the beginning of `axes`: no prefix of it, a shorter prefix, or equal to all of `axes`.
+pub fn prefix_relation(prefix: &[Axis], axes: &[Axis]) -> PrefixRelation {
+    let Some((last, front)) = prefix.split_last() else {
+        return if axes.is_empty() { PrefixRelation::Equal } else { PrefixRelation::Strict };
     };
-    match b.get(front.len()) {
-        Some(other) if *front == b[..front.len()] => match last == other {
-            true if a.len() == b.len() => PrefixRelation::Equal,
+    match axes.get(front.len()) {
+        Some(other) if *front == axes[..front.len()] => match last == other {
+            true if prefix.len() == axes.len() => PrefixRelation::Equal,
             _ if last.is_prefix_of(*other) => PrefixRelation::Strict,
             _ => PrefixRelation::No,
         },
@@ -162,9 +162,9 @@ pub fn prefix_relation(a: &[Axis], b: &[Axis]) -> PrefixRelation {
     }
 }
 
-/// Returns true if `b` begins with `a` and is longer.
-pub fn is_strict_prefix(a: &[Axis], b: &[Axis]) -> bool {
-    prefix_relation(a, b) == PrefixRelation::Strict
+/// Returns true if `axes` begins with `prefix` and is longer.
+pub fn is_strict_prefix(prefix: &[Axis], axes: &[Axis]) -> bool {
+    prefix_relation(prefix, axes) == PrefixRelation::Strict
 }
 
 /// Returns the axes and parts of axes of `a` that do not overlap `b`, in the order of `a`.
@@ -179,8 +179,8 @@ pub fn difference(a: &[Axis], b: &[Axis]) -> Vec<Axis> {
                 left.push(axis);
                 break;
             };
-            left.extend(axis.prefix_without(other));
-            rest = axis.suffix_without(other);
+            left.extend(axis.prefix_without_overlap(other));
+            rest = axis.suffix_without_overlap(other);
         }
     }
     left

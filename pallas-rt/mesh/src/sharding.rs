@@ -16,7 +16,8 @@ pub struct DimSharding {
     pub priority: Option<u32>,
 }
 
-/// Sharding of an array.
+/// Sharding of an array over a mesh: the mesh axes that divide each dimension, those that must divide none, and those
+/// along which devices have partial sums.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sharding {
     /// By dimension, its axes.
@@ -126,15 +127,15 @@ impl Sharding {
         self.verify_for(mesh, ty.shape.len(), ty)
     }
 
-    /// Checks the sharding for an array with `rank` dimensions, which messages call `array`, like
+    /// Checks the sharding for an array with `rank` dimensions, which messages call `array_name`, like
     /// [`verify`](Sharding::verify).
     ///
     /// # Errors
     /// The errors of [`verify`](Sharding::verify).
-    pub fn verify_for(&self, mesh: &Mesh, rank: usize, array: &dyn Display) -> Result<(), Diag> {
+    pub fn verify_for(&self, mesh: &Mesh, rank: usize, array_name: &dyn Display) -> Result<(), Diag> {
         let wrong = |message: String, help: &str| Err(Diag::new("sharding", At::Op, message, help));
         if self.dims.len() != rank {
-            let found = format!("a sharding of {} dimensions for an array of {array}", self.dims.len());
+            let found = format!("a sharding of {} dimensions for an array of {array_name}", self.dims.len());
             return wrong(found, "one entry for each dimension at most; those that are missing are not sharded");
         }
         let is_void = |dim: &DimSharding| dim.priority.is_some() && dim.axes.is_empty() && !dim.open;
@@ -164,7 +165,7 @@ impl Sharding {
             }
             // Axes of size 1 overlap nothing.
             if seen.iter().any(|other| other.overlaps(axis) || *other == axis) {
-                let found = format!("axis `{}` divides an array of {array} twice", name());
+                let found = format!("axis `{}` divides an array of {array_name} twice", name());
                 return wrong(found, "each axis divides at most one dimension, and is not replicated as well");
             }
             if seen.iter().any(|other| !other.can_coexist(axis)) {

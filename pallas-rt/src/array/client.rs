@@ -50,7 +50,7 @@ impl fmt::Debug for Client {
 /// Choice of a device.
 impl Client {
     /// Returns a device's client as one that makes arrays.
-    pub(crate) fn wrap_ref(client: &pallas_device::Client) -> &Client {
+    pub(crate) fn wrap_device_client(client: &pallas_device::Client) -> &Client {
         // SAFETY: `Client` is transparent: it has the layout of its only field.
         unsafe { &*std::ptr::from_ref(client).cast() }
     }
@@ -161,7 +161,7 @@ impl Client {
     pub fn array_from_bytes(&self, dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Array> {
         startup::freeze_on_first_use("an array", Location::caller())?;
         self.check_dtype(dtype)?;
-        host::check_length(shape, host::byte_count(dtype, shape)?, bytes.len(), "bytes")?;
+        host::check_data_length(shape, host::byte_count(dtype, shape)?, bytes.len(), "bytes")?;
         host::check_element_bytes(dtype, bytes)?;
         Ok(Array::new(dtype, shape, Buffer::from_bytes(&self.0, bytes)?))
     }

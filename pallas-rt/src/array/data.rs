@@ -8,7 +8,7 @@ use pallas_device::devices::memory;
 use pallas_device::error::{Error, Result};
 use pallas_device::{Buffer, BufferMut, Device};
 use pallas_ir::{DType, Elem, Loc};
-use poison::Poison;
+use poison::PoisonedContents;
 use std::sync::Arc;
 
 /// An n-dimensional array on a device, row-major and contiguous. Its element type is known at run time.
@@ -35,7 +35,7 @@ pub struct Array {
     what: ArrayContents,
 }
 
-/// The contents of an array.
+/// Contents of an array: memory, blocks on the devices of a mesh, a value that is being traced, or an error.
 #[derive(Clone)]
 pub(crate) enum ArrayContents {
     /// Memory. Kernels may still be writing it.
@@ -45,7 +45,7 @@ pub(crate) enum ArrayContents {
     /// A value of a function that is being traced. Shared, so that arrays stay small.
     Traced(Arc<TracedValue>),
     /// The error of the first operation that failed among those that led to this array, which is poisoned.
-    Poisoned(Arc<Poison>),
+    Poisoned(Arc<PoisonedContents>),
 }
 
 /// Stands for the number of a trace in an array that has only a shape and an element type.
@@ -146,7 +146,7 @@ impl Array {
         matches!(&self.what, ArrayContents::Traced(traced) if traced.trace == ABSTRACT_TRACE_NUMBER)
     }
 
-    /// Returns an array of these contents.
+    /// Returns an array of this element type and shape that holds `contents`, which are not checked.
     fn from_contents(dtype: DType, shape: &[usize], contents: ArrayContents) -> Array {
         Array { shape: shape.into(), dtype, what: contents }
     }
@@ -184,7 +184,7 @@ impl Array {
     /// The client that the array is on; for a traced array, the one that will compute it.
     pub fn client(&self) -> &Client {
         match &self.what {
-            ArrayContents::InMemory(buffer) => Client::wrap_ref(buffer.client()),
+            ArrayContents::InMemory(buffer) => Client::wrap_device_client(buffer.client()),
             ArrayContents::Sharded(blocks) => blocks.client(),
             ArrayContents::Traced(traced) => &traced.client,
             ArrayContents::Poisoned(bad) => &bad.client,
@@ -285,18 +285,19 @@ impl Array {
         matches!(self.what, ArrayContents::Traced(_))
     }
 
-    /// Refuses an array of another client; `what` names it in the message.
-    pub(crate) fn check_client(&self, client: &Client, what: &dyn Fn() -> String) -> Result<()> {
+    /// Returns an error if the array is on another client than `client`; `describe_array` returns the words for the
+    /// array in the message.
+    pub(crate) fn check_client(&self, client: &Client, describe_array: &dyn Fn() -> String) -> Result<()> {
         if self.client() == client {
             return Ok(());
         }
         let (found, expected) = (self.client().why(), client.why());
-        Err(Error::ForeignClient { called: Loc::NONE, what: what(), found, expected })
+        Err(Error::ForeignClient { called: Loc::NONE, what: describe_array(), found, expected })
     }
 
     /// Refuses an array without memory as an argument of a kernel that is called at this line.
     #[inline]
-    pub(crate) fn check_argument(&self, kernel: &str, called: Loc) -> Result<()> {
+    pub(crate) fn check_kernel_argument(&self, kernel: &str, called: Loc) -> Result<()> {
         match &self.what {
             ArrayContents::InMemory(_) | ArrayContents::Sharded(_) => Ok(()),
             ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => Err(self.traced_argument_error(kernel, called)),
@@ -355,7 +356,8 @@ impl Array {
         format!("{}{:?}", self.dtype, self.shape)
     }
 
-    /// Returns the memory, for a function that reads elements and is called at the line `at`.
+    /// Returns the array's memory for a function that reads elements, or the error of a traced or poisoned array, which
+    /// names the line `at` of the call.
     fn require_elements(&self, at: Loc) -> Result<&Arc<Buffer>> {
         self.require_buffer(at, || "elements".into(), "read them from the result of the traced function")
     }

@@ -20,7 +20,7 @@ pub(crate) fn byte_count(dtype: DType, shape: &[usize]) -> Result<usize> {
 
 /// Refuses data for an array of this shape if its length (`found`, in `unit`) is not the `expected` one.
 #[track_caller]
-pub(crate) fn check_length(shape: &[usize], expected: usize, found: usize, unit: &'static str) -> Result<()> {
+pub(crate) fn check_data_length(shape: &[usize], expected: usize, found: usize, unit: &'static str) -> Result<()> {
     if expected == found {
         Ok(())
     } else {
@@ -45,6 +45,6 @@ pub(crate) fn check_element_bytes(dtype: DType, bytes: &[u8]) -> Result<()> {
 #[track_caller]
 pub(crate) fn elements_as_bytes<'a, T: Elem>(elements: &'a [T], shape: &[usize]) -> Result<&'a [u8]> {
     let expected = byte_count(T::DTYPE, shape)? / T::DTYPE.bytes();
-    check_length(shape, expected, elements.len(), "elements")?;
+    check_data_length(shape, expected, elements.len(), "elements")?;
     Ok(memory::bytes_of(elements))
 }

@@ -57,20 +57,22 @@ impl PrintedArray<'_> {
         (0..EDGE_ITEMS).map(Some).chain([None]).chain((extent - EDGE_ITEMS..extent).map(Some)).collect()
     }
 
-    /// Calls `f` with the row-major position of each element shown below `start`, a position in the axes before `axis`.
-    fn visit_shown_elements(&self, axis: usize, start: usize, f: &mut impl FnMut(usize)) {
+    /// Calls `f` with the row-major index of each printed element of one subarray: that at the row-major index
+    /// `outer_index` of the axes before `axis`.
+    fn visit_shown_elements(&self, axis: usize, outer_index: usize, f: &mut impl FnMut(usize)) {
         if axis == self.shape.len() {
-            return f(start);
+            return f(outer_index);
         }
         for i in self.shown_positions(axis).into_iter().flatten() {
-            self.visit_shown_elements(axis + 1, start * self.shape[axis] + i, f);
+            self.visit_shown_elements(axis + 1, outer_index * self.shape[axis] + i, f);
         }
     }
 
-    /// Appends the elements below `start`, a position in the axes before `axis`, each padded to `width` characters.
-    fn write_shown_elements(&self, axis: usize, start: usize, width: usize, out: &mut String) {
+    /// Appends the text of one subarray, that at the row-major index `outer_index` of the axes before `axis`, with each
+    /// element padded to `width` characters.
+    fn write_shown_elements(&self, axis: usize, outer_index: usize, width: usize, out: &mut String) {
         if axis == self.shape.len() {
-            let element = self.format_element(start);
+            let element = self.format_element(outer_index);
             out.extend(std::iter::repeat_n(' ', width - element.len()));
             out.push_str(&element);
             return;
@@ -87,7 +89,7 @@ impl PrintedArray<'_> {
                 out.push_str(&separator);
             }
             match i {
-                Some(i) => self.write_shown_elements(axis + 1, start * self.shape[axis] + i, width, out),
+                Some(i) => self.write_shown_elements(axis + 1, outer_index * self.shape[axis] + i, width, out),
                 None => out.push_str("..."),
             }
         }

@@ -25,7 +25,8 @@ impl fmt::Display for SelfCheck {
     }
 }
 
-/// The number that the device at a coordinate contributes: different for some hundred neighbours, and with exact sums.
+/// The number that the device at this coordinate of an axis adds to the sum in [`self_check`]. The numbers repeat every
+/// 251 devices, and are small integers, so that sums are exact.
 fn device_contribution(coordinate: usize) -> i32 {
     (coordinate % 251) as i32 + 1
 }
@@ -56,7 +57,7 @@ pub fn self_check(mesh: &Arc<Mesh>) -> Result<SelfCheck> {
         let expected = (0..devices).map(|i| i64::from(device_contribution(i))).sum();
         let found =
             sum.addressable_shards()?.iter().map(|shard| read_sum(&shard.data)).collect::<Result<Vec<i64>>>()?;
-        compare_sums(name, expected, &found)?;
+        check_sums(name, expected, &found)?;
         axes.push((name.to_string(), devices, expected));
     }
     Ok(SelfCheck { mesh: mesh.to_string(), axes })
@@ -68,7 +69,7 @@ fn read_sum(x: &Array) -> Result<i64> {
 }
 
 /// Returns an error that names the first device of this process whose sum is not the expected one.
-fn compare_sums(axis: &str, expected: i64, found: &[i64]) -> Result<()> {
+fn check_sums(axis: &str, expected: i64, found: &[i64]) -> Result<()> {
     match found.iter().position(|&sum| sum != expected) {
         None => Ok(()),
         Some(device) => {
@@ -97,7 +98,7 @@ mod tests {
             assert_eq!(found.axes.len(), mesh.rank());
             assert!(found.axes.iter().all(|(_, devices, sum)| *sum >= *devices as i64));
         }
-        let error = compare_sums("model", 10, &[10, 10, 9]).expect_err("a sum is wrong").to_string();
+        let error = check_sums("model", 10, &[10, 10, 9]).expect_err("a sum is wrong").to_string();
         assert!(error.contains("axis `model`: device 2 of this process has the sum 9, expected 10"), "{error}");
     }
 }

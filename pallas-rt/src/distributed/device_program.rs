@@ -1,13 +1,13 @@
 //! Programs that differ from device to device, and the collectives that they call.
 use crate::array::Array;
 use crate::array::Client;
-use crate::collective::{CollectiveKind, Collectives, Started, resolve_collective};
+use crate::collective::{CollectiveInProgress, CollectiveKind, Collectives, resolve_collective};
 use crate::sharding::Mesh;
 use pallas_device::Buffer;
 use pallas_device::collective::{process_group, run_on_threads};
 use pallas_device::error::{Error, Result};
 use pallas_device::startup;
-use pallas_graph::mesh::{Collective, Form};
+use pallas_graph::mesh::{Collective, CollectiveForm};
 use pallas_ir::{At, Diag, Loc, Type};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ enum Participant<'p> {
 
 /// A collective that has begun: see [`Member::start`].
 pub struct StartedCollective {
-    started: Started,
+    started: CollectiveInProgress,
     ty: Type,
     client: Client,
 }
@@ -174,7 +174,7 @@ impl Member<'_> {
         let count = self.positions().len();
         let first = operands.first().map(|x| Type::new(x.dtype(), x.shape()));
         let alike = |x: &Array| first.as_ref().is_some_and(|ty| x.dtype() == ty.dtype && x.shape() == &ty.shape[..]);
-        let is_table = matches!(op.first_member_form(), Form::Constant(_));
+        let is_table = matches!(op.first_member_form(), CollectiveForm::Constant(_));
         if is_table && !operands.is_empty() || !is_table && (operands.len() != count || !operands.iter().all(alike)) {
             let found = format!("{} arrays for {count} devices", operands.len());
             return Err(wrong(Diag::new("exchange", At::Op, found, "an array of each device, all of one type")));

@@ -97,7 +97,7 @@ impl Drop for Distributed {
         if let Err(error) = all.announce_end(farewell) {
             // In one piece, so that lines of processes do not mix.
             let _ = std::io::stderr().write_all(format!("{error}\n").as_bytes());
-            all.abort();
+            all.abort_job();
         }
     }
 }

@@ -55,7 +55,8 @@ pub fn metric(x: &Array) -> Result<Metric> {
         return wrong(format!("an array of shape {:?} as a number", x.shape()), "reduce it to one element");
     }
     if let (None, Some(all)) = (x.placement(), process_group()) {
-        let found = format!("an array that rank {} alone has, as the number of all {}", all.rank(), all.count());
+        let found =
+            format!("an array that rank {} alone has, as the number of all {}", all.rank(), all.process_count());
         return wrong(found, "compute it from arrays on a mesh, or reduce a `Local`");
     }
     // Reading an array is an error if its devices have parts of a sum.
@@ -109,7 +110,7 @@ impl Local {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn of_process(value: f64) -> Result<Local> {
-        let count = process_group().map_or(1, |all| all.count());
+        let count = process_group().map_or(1, |all| all.process_count());
         let mesh = Mesh::new(&[("process", count)]).map_err(|diag| Error::operation(Loc::NONE, diag))?;
         Local::new(&Arc::new(mesh), &[value])
     }

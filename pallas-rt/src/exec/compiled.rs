@@ -25,11 +25,12 @@ pub(crate) struct CompiledForms {
     sharing: Mutex<Vec<(AliasPairs, Compiled)>>,
 }
 
-/// The thresholds by which the CPU's backend chooses methods; those of unit tests are for arrays of a few elements.
+/// Thresholds, such as numbers of rows, at which code for the CPU changes to another method of computing. Those of unit
+/// tests are so low that arrays of a few elements reach them.
 #[cfg(not(test))]
-pub(crate) const CPU_THRESHOLDS: &Thresholds = &Thresholds::MEASURED;
+pub(crate) const CPU_METHOD_THRESHOLDS: &Thresholds = &Thresholds::MEASURED;
 #[cfg(test)]
-pub(crate) const CPU_THRESHOLDS: &Thresholds = &Thresholds::SMALL;
+pub(crate) const CPU_METHOD_THRESHOLDS: &Thresholds = &Thresholds::FOR_TESTS;
 
 /// Pairs of an output and the input that it aliases.
 type AliasPairs = Vec<(OperandId, OperandId)>;
@@ -79,13 +80,13 @@ impl Compiled {
 
     /// Wraps a kernel that tracing made, and that is therefore valid.
     pub(crate) fn from_trace(kernel: Kernel) -> Compiled {
-        Compiled::from_source(KernelSource::new(kernel, CPU_THRESHOLDS))
+        Compiled::from_source(KernelSource::new(kernel, CPU_METHOD_THRESHOLDS))
     }
 
     /// Wraps a kernel that tracing made, and whose text is known.
     #[cfg(feature = "graph")]
     pub(crate) fn from_trace_with_text(kernel: Kernel, text: Arc<str>) -> Compiled {
-        Compiled::from_source(KernelSource::with_text(kernel, text, CPU_THRESHOLDS))
+        Compiled::from_source(KernelSource::with_text(kernel, text, CPU_METHOD_THRESHOLDS))
     }
 
     fn from_source(source: KernelSource) -> Compiled {
@@ -124,7 +125,7 @@ impl Compiled {
         let arguments: Vec<Argument> = arguments.into_iter().collect();
         for argument in &arguments {
             if let Argument::Array(x) | Argument::Donated(x) = argument {
-                x.check_argument(&kernel.name, called)?;
+                x.check_kernel_argument(&kernel.name, called)?;
             }
         }
         let geometry = self.launch_geometry(sizes)?;
@@ -174,16 +175,19 @@ impl Compiled {
         if geometry.is_empty() { Ok(0) } else { self.executable_for(client).memory_needed(client, geometry) }
     }
 
-    /// Estimated bytes of the compiled forms.
-    pub(crate) fn estimated_bytes(&self) -> u64 {
+    /// Estimate of the memory, in bytes, of the kernel, of its compiled forms for all kinds of devices and of its
+    /// aliasing variants.
+    pub(crate) fn estimated_memory_bytes(&self) -> u64 {
         let kernel = self.traced();
         let own = (kernel.insts.len() + kernel.values.len() + kernel.operands.len()) as u64 * 160;
-        let devices = self.0.devices.iter().filter_map(OnceLock::get).map(|form| form.estimated_bytes()).sum::<u64>();
+        let devices =
+            self.0.devices.iter().filter_map(OnceLock::get).map(|form| form.estimated_compiled_bytes()).sum::<u64>();
         let sharing = self.0.sharing.lock();
-        own + devices + sharing.iter().map(|(_, compiled)| compiled.estimated_bytes()).sum::<u64>()
+        own + devices + sharing.iter().map(|(_, compiled)| compiled.estimated_memory_bytes()).sum::<u64>()
     }
 
-    /// The variant of the kernel in which outputs alias inputs by these pairs; it is kept.
+    /// Returns the variant of the kernel in which the outputs of `pairs` alias their inputs; it is made once and kept
+    /// with the kernel.
     pub(super) fn find_or_make_aliasing_variant(&self, pairs: AliasPairs) -> Compiled {
         let mut sharing = self.0.sharing.lock();
         if let Some((_, found)) = sharing.iter().find(|(p, _)| *p == pairs) {
@@ -252,7 +256,7 @@ impl Compiled {
             geometry.sequential.extend(steps);
             geometry
         });
-        let geometry = geometry.and_then(|geometry| self.check_positions(&geometry).map(|()| geometry));
+        let geometry = geometry.and_then(|geometry| self.check_block_positions(&geometry).map(|()| geometry));
         geometry.map_err(|diag| Error::kernel(&kernel.name, Loc::NONE, "", diag))
     }
 
@@ -261,7 +265,7 @@ impl Compiled {
     ///
     /// # Errors
     /// The index map of an operand gives a position out of range.
-    pub(crate) fn check_positions(&self, geometry: &LaunchGeometry) -> Result<(), Diag> {
+    pub(crate) fn check_block_positions(&self, geometry: &LaunchGeometry) -> Result<(), Diag> {
         block_position_ranges::check_block_positions(self.traced(), &geometry.sizes, &geometry.grid)
     }
 

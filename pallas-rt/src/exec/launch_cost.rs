@@ -1,6 +1,6 @@
 //! Estimates of the work of a launch.
 use pallas_device::LaunchGeometry;
-use pallas_ir::{Access, InstId, Kernel, Op, ScalarOp, Value};
+use pallas_ir::{AccessForm, InstId, Kernel, Op, ScalarOp, Value};
 
 /// An estimate of the work of a launch.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -67,22 +67,24 @@ pub(crate) fn estimate_instruction_costs(kernel: &Kernel, geometry: &LaunchGeome
                 let dims: Vec<_> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
                 let dims: Vec<_> = dims.iter().map(|d| &d[..]).collect();
                 match op.access(&dims) {
-                    Access::Contract { contract, .. } => {
+                    AccessForm::Contract { contract, .. } => {
                         let inner = contract.iter().map(|p| kernel.ty(inst.args[0]).shape[p.0] as u64).product::<u64>();
                         cost.flops += 2 * results * inner;
                     }
-                    Access::Fold { op, .. } | Access::Scan { op, .. } => cost.add_scalar_op(op, elements(inst.args[0])),
-                    Access::Scatter { op: Some(op), .. } => cost.add_scalar_op(op, elements(inst.args[2])),
-                    Access::Nest(nest) if inst.args.len() == 2 => {
+                    AccessForm::Fold { op, .. } | AccessForm::Scan { op, .. } => {
+                        cost.add_scalar_op(op, elements(inst.args[0]))
+                    }
+                    AccessForm::Scatter { op: Some(op), .. } => cost.add_scalar_op(op, elements(inst.args[2])),
+                    AccessForm::Nest(nest) if inst.args.len() == 2 => {
                         cost.flops += 2 * results * nest.folded_count() as u64
                     }
-                    Access::Nest(nest) => cost.add_scalar_op(nest.op, results * nest.folded_count() as u64),
-                    Access::Arg { .. } => cost.flops += elements(inst.args[0]),
-                    Access::Sort { axis, .. } => {
+                    AccessForm::Nest(nest) => cost.add_scalar_op(nest.op, results * nest.folded_count() as u64),
+                    AccessForm::Arg { .. } => cost.flops += elements(inst.args[0]),
+                    AccessForm::Sort { axis, .. } => {
                         let comparisons = kernel.ty(inst.args[0]).shape[axis].max(2).ilog2();
                         cost.flops += elements(inst.args[0]) * u64::from(comparisons);
                     }
-                    Access::Powi(exponent) => cost.flops += results * count_power_multiplications(exponent),
+                    AccessForm::Powi(exponent) => cost.flops += results * count_power_multiplications(exponent),
                     _ => {}
                 }
             }

@@ -79,9 +79,9 @@ mod run;
 pub(crate) mod tests;
 
 pub use compiled::{Argument, Compiled};
-pub(crate) use compiled::{CPU_THRESHOLDS, CompiledForms};
+pub(crate) use compiled::{CPU_METHOD_THRESHOLDS, CompiledForms};
 pub use launch_cost::Cost;
 pub(crate) use launch_cost::{estimate_instruction_costs, estimate_launch_cost};
 pub use prepared::Prepared;
 pub(crate) use prepared::exclusive_output_buffer;
-pub(crate) use run::{LaunchArguments, OperandArrays, interpret_kernel, run_kernel};
+pub(crate) use run::{LaunchArguments, OperandArraysWithDonation, interpret_kernel, run_kernel};

@@ -63,7 +63,7 @@ impl Prepared {
     pub fn launch(&self, inputs: &[&Array], params: &[Literal], outputs: &mut [&mut Array]) -> Result<()> {
         let (kernel, called) = (self.compiled.traced(), Loc::caller());
         for array in inputs.iter().copied().chain(outputs.iter().map(|output| &**output)) {
-            array.check_argument(&kernel.name, called)?;
+            array.check_kernel_argument(&kernel.name, called)?;
         }
         for (index, output) in outputs.iter_mut().enumerate() {
             exclusive_output_buffer(index, output)?;
@@ -196,8 +196,8 @@ impl Prepared {
     }
 
     /// Returns the array of an operand, if it has the operand's element type and shape and is on this client.
-    fn check_operand<'a>(&self, i: usize, array: Option<&'a Array>) -> Result<&'a Array> {
-        self.compiled.check_array(&self.client, i, &self.geometry.shapes[i], array)
+    fn check_operand<'a>(&self, operand: usize, array: Option<&'a Array>) -> Result<&'a Array> {
+        self.compiled.check_array(&self.client, operand, &self.geometry.shapes[operand], array)
     }
 }
 

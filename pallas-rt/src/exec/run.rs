@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// By operand, its array, and true if that is donated; `None` for outputs, parameters and scratch.
-pub(crate) type OperandArrays = Vec<Option<(Array, bool)>>;
+pub(crate) type OperandArraysWithDonation = Vec<Option<(Array, bool)>>;
 
 /// The arguments of a launch, besides the kernel and the client.
 pub(crate) struct LaunchArguments<'a> {
@@ -26,7 +26,7 @@ pub(crate) struct LaunchArguments<'a> {
     /// By operand, the value of a parameter.
     pub params: &'a [Option<Literal>],
     /// By operand, the array of an input or prefetch.
-    pub arrays: OperandArrays,
+    pub arrays: OperandArraysWithDonation,
     /// The arrays to which the outputs are written, one for each output; empty if they are to be allocated. The caller
     /// has exclusive access to their memory.
     pub lent: Vec<Array>,

@@ -16,7 +16,7 @@ pub trait Argnums<Args>: Clone + Send + Sync + 'static {
     type Picked: Tree + Send + Sync + 'static;
     /// Clones the chosen arguments out of the tuple of all.
     fn picked(&self, args: &Args) -> Self::Picked;
-    /// The numbers of the chosen arguments.
+    /// Positions of the chosen arguments among all arguments, counted from 0.
     fn numbers(&self) -> Vec<usize>;
 }
 

@@ -7,7 +7,7 @@
 use super::control_flow::Scan;
 use super::function::Outcome;
 use super::linearize::check_matching_leaves;
-use super::trace::{apply_all, longest_traced_axis_size, type_of};
+use super::trace::{apply_multi_result, longest_traced_mesh_axis_size, type_of};
 use crate::array::{Array, canonicalize_axis};
 use crate::tree::{self, Tree};
 use pallas_device::DeviceKind;
@@ -90,7 +90,7 @@ impl AssociativeScan {
             return tree::rebuild(xs, scan.scan_sequentially(&leaves, length, self.reverse)?);
         }
         let turned = |all: Vec<Array>| match self.reverse {
-            true => scan.map_leaves([&all], reversed),
+            true => scan.push_for_each_leaf([&all], push_reverse),
             false => Ok(all),
         };
         let found = scan.scan_as_tree(turned(leaves)?, length)?;
@@ -146,7 +146,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> 
     fn is_sequential_faster(&self, arrays: &[Array], n: usize) -> bool {
         let has_rows = arrays.iter().any(|x| x.shape().iter().product::<usize>() > n);
         arrays[0].client().kind() == DeviceKind::Cpu
-            && longest_traced_axis_size() == 1
+            && longest_traced_mesh_axis_size() == 1
             && (has_rows || n <= MAX_SEQUENTIAL_ELEMENTS)
     }
 
@@ -169,7 +169,7 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> 
         let first = self.map_with_axes(&first, |x, axis| x.expand_dims(axis));
         let rest = self.map_with_axes(&rest, |x, axis| x.moveaxis(0, axis));
         let (a, b) = if reverse { (&rest, &first) } else { (&first, &rest) };
-        self.map_leaves([a, b], concatenated)
+        self.push_for_each_leaf([a, b], push_concat)
     }
 
     fn map_with_axes(&self, arrays: &[Array], f: impl Fn(&Array, isize) -> Array) -> Vec<Array> {
@@ -197,9 +197,9 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> 
             let mut even = self.strided_slice(&own, 0, 1, 1)?;
             if evens > 1 {
                 let next = self.combine_elements(before, self.strided_slice(&own, 2, evens - 1, 2)?)?;
-                even = self.map_leaves([&even, &next], concatenated)?;
+                even = self.push_for_each_leaf([&even, &next], push_concat)?;
             }
-            all = self.map_leaves([&even, &all], interleaved)?;
+            all = self.push_for_each_leaf([&even, &all], push_interleave)?;
         }
         Ok(all)
     }
@@ -212,50 +212,51 @@ impl<T: Tree, R: Outcome<Tree = T>, F: Fn(&T, &T) -> R> ScanArguments<'_, T, F> 
 
     /// Takes `count` elements of each array along its axis, from `start` on, with a stride.
     fn strided_slice(&self, arrays: &[Array], start: usize, count: usize, stride: usize) -> Result<Vec<Array>> {
-        self.map_leaves([arrays], |graph, v, axis| {
+        self.push_for_each_leaf([arrays], |graph, v, axis| {
             let mut shape = graph.ty(v[0]).shape.clone();
             let (mut starts, mut strides) = (vec![0; shape.len()], vec![1; shape.len()]);
             (shape[axis], starts[axis], strides[axis]) = (count, start as i64, stride as i64);
-            graph.push(StructuralOp::from(Slice { start: starts, size: dims(&shape), stride: strides }), v)
+            graph.push(StructuralOp::from(Slice { start: starts, size: to_dims(&shape), stride: strides }), v)
         })
     }
 
-    /// Appends `f` for each leaf: it takes the arrays of that leaf, one of each list, and the leaf's axis.
-    fn map_leaves<const N: usize>(
+    /// Appends the operation of `f` once for each leaf of the scanned tree, and returns the results. `f` takes the
+    /// leaf's array from each of `lists`, and the axis along which the leaf is scanned.
+    fn push_for_each_leaf<const N: usize>(
         &self,
         lists: [&[Array]; N],
         f: impl Fn(&mut Graph, &[Var], usize) -> Result<Var, Diag>,
     ) -> Result<Vec<Array>> {
         let one = |(i, &axis): (usize, &usize)| {
             let leaves = lists.map(|list| &list[i]);
-            Ok(apply_all(&leaves, self.at, |graph, v| Ok(vec![f(graph, v, axis)?]))?.remove(0))
+            Ok(apply_multi_result(&leaves, self.at, |graph, v| Ok(vec![f(graph, v, axis)?]))?.remove(0))
         };
         self.axes.iter().enumerate().map(one).collect()
     }
 }
 
-fn dims(shape: &[usize]) -> Vec<Dim> {
+fn to_dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::from(n)).collect()
 }
 
-fn reversed(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
+fn push_reverse(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Reverse { axes: vec![axis] }), v)
 }
 
-fn concatenated(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
+fn push_concat(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Concat { axis }), v)
 }
 
 /// Interleaves two arrays along an axis: an element of the first, one of the second, and so on; the first may have one
 /// more.
-fn interleaved(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
+fn push_interleave(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
     let shape = graph.ty(v[1]).shape.clone();
     let n = shape[axis];
     let rows = |graph: &mut Graph, first: usize, count: usize| {
         let mut size = shape.clone();
         let mut start = vec![0; shape.len()];
         (size[axis], start[axis]) = (count, first as i64);
-        graph.push(StructuralOp::from(Slice { start, size: dims(&size), stride: vec![1; shape.len()] }), &[v[0]])
+        graph.push(StructuralOp::from(Slice { start, size: to_dims(&size), stride: vec![1; shape.len()] }), &[v[0]])
     };
     let has_more = graph.ty(v[0]).shape[axis] > n;
     let first = if has_more { rows(graph, 0, n)? } else { v[0] };
@@ -263,16 +264,16 @@ fn interleaved(graph: &mut Graph, v: &[Var], axis: usize) -> Result<Var, Diag> {
     pair.insert(axis + 1, 1);
     let mut pairs = vec![];
     for v in [first, v[1]] {
-        pairs.push(graph.push(StructuralOp::from(Reshape { to: dims(&pair) }), &[v])?);
+        pairs.push(graph.push(StructuralOp::from(Reshape { to: to_dims(&pair) }), &[v])?);
     }
     let pairs = graph.push(StructuralOp::from(Concat { axis: axis + 1 }), &pairs)?;
     let mut both = shape.clone();
     both[axis] = 2 * n;
-    let both = graph.push(StructuralOp::from(Reshape { to: dims(&both) }), &[pairs])?;
+    let both = graph.push(StructuralOp::from(Reshape { to: to_dims(&both) }), &[pairs])?;
     match has_more {
         true => {
             let last = rows(graph, n, 1)?;
-            concatenated(graph, &[both, last], axis)
+            push_concat(graph, &[both, last], axis)
         }
         false => Ok(both),
     }

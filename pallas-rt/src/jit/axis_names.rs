@@ -93,8 +93,9 @@ pub(super) fn bind_axes(mesh: &Arc<Mesh>, bound_mask: &[bool], at: Loc) -> Resul
     })
 }
 
-/// The mesh of the innermost `shard_map`, and by axis true if that or one around it is manual along it.
-pub(crate) fn innermost_manual_axes() -> Option<(Arc<Mesh>, Vec<bool>)> {
+/// Returns the mesh of the innermost `shard_map` on this thread, and by axis of it true if any `shard_map` around binds
+/// the axis; `None` outside of a `shard_map`.
+pub(crate) fn innermost_mesh_and_manual_axes() -> Option<(Arc<Mesh>, Vec<bool>)> {
     AXIS_SCOPES.with_borrow(|scopes| {
         let of_mesh = || scopes.iter().filter(|scope| !scope.mesh.is_batch());
         let mesh = of_mesh().next_back()?.mesh.clone();
@@ -113,7 +114,7 @@ pub(super) fn has_bound_axes() -> bool {
 /// Returns for each axis of the mesh of the innermost `shard_map` the state "invariant" (equal on all devices), which
 /// values from outside of its body have; `None` outside of such a body.
 pub(super) fn all_invariant_states() -> Option<AxisStates> {
-    innermost_manual_axes().map(|(mesh, _)| mesh::all_invariant_states(&mesh))
+    innermost_mesh_and_manual_axes().map(|(mesh, _)| mesh::all_invariant_states(&mesh))
 }
 
 /// Bound axes of the same mesh that are adjacent in a collective's list of axes.
@@ -161,7 +162,7 @@ pub(crate) fn find_bound_axes(names: &[&str], at: Loc) -> Result<BoundAxes> {
                 true => "collectives are for functions that `shard_map` calls on each device of a mesh, or a `vmap` with the \
                          name of an axis"
                     .to_string(),
-                false => format!("bound here: {}", quoted(&known)),
+                false => format!("bound here: {}", quote_names(&known)),
             };
             return wrong(format!("axis `{name}`, which nothing binds"), &help);
         };
@@ -177,14 +178,14 @@ pub(crate) fn find_bound_axes(names: &[&str], at: Loc) -> Result<BoundAxes> {
     }
 }
 
-fn quoted(names: &[&str]) -> String {
+fn quote_names(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// Describes for messages the state of a value along each axis where devices may differ, as in ``varying over `x` ``;
 /// "equal on all devices" if there is none.
 pub(super) fn describe_varying_axes(states: &[ManualAxisState]) -> String {
-    let Some((mesh, _)) = innermost_manual_axes() else { return "equal on all devices".into() };
+    let Some((mesh, _)) = innermost_mesh_and_manual_axes() else { return "equal on all devices".into() };
     let other = |(axis, state): (usize, &ManualAxisState)| match state {
         ManualAxisState::Invariant => None,
         state => Some(format!("{} over `{}`", state.name(), mesh.name(axis))),

@@ -1,7 +1,7 @@
 //! Functions of the host as operations of a traced function.
 use super::function::Outcome;
 use super::linearize::check_matching_leaves;
-use super::trace::{apply_all, is_tracing, type_of};
+use super::trace::{apply_multi_result, is_tracing, type_of};
 use super::traced::common_client;
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
@@ -127,7 +127,7 @@ impl PureCallback {
         let is_traced = leaves.iter().any(Array::is_traced) || leaves.is_empty() && is_tracing();
         let made = if is_traced {
             let all: Vec<&Array> = leaves.iter().collect();
-            apply_all(&all, at, |graph, v| graph.push_multi_result(callback, v))?
+            apply_multi_result(&all, at, |graph, v| graph.push_multi_result(callback, v))?
         } else {
             let given = leaves.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
             let made = self::call_callback(&callback, &given.iter().map(|x| &x[..]).collect::<Vec<_>>(), at)?;

@@ -1,6 +1,6 @@
 //! Functions whose values are recomputed in the backward pass.
 use super::function::{CallArguments, Function};
-use super::trace::{TracedFunction, apply_all};
+use super::trace::{TracedFunction, apply_multi_result};
 use super::traced::trace_function;
 use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::Array;
@@ -31,7 +31,7 @@ pub fn checkpoint<Args: Tree + 'static, F: Function<Args>>(f: F) -> Transformed<
     Transformed::new(f, Checkpoint::default(), Loc::caller())
 }
 
-/// Option of [`checkpoint()`].
+/// Option of [`checkpoint()`]: the policy that chooses the intermediate values which are stored for the gradient.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     policy: CheckpointPolicy,
@@ -80,7 +80,7 @@ fn call_checkpointed<Args: Tree + 'static, F: Function<Args>>(
     let (out, TracedFunction { graph, captured, .. }, _) = trace_function(f, &tuple, &args)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let call = call::Checkpoint { graph, policy: options.policy.clone() };
-    let results = apply_all(&all, at, |to, v| to.push_multi_result(call, v))?;
+    let results = apply_multi_result(&all, at, |to, v| to.push_multi_result(call, v))?;
     tree::rebuild(&out, results)
 }
 

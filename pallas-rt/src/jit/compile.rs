@@ -13,7 +13,7 @@ use pallas_device::{DeviceKind, timeline};
 #[cfg(not(test))]
 use pallas_graph::fuse::DeviceLimits;
 use pallas_graph::fuse::{Plan, plan_watched};
-use pallas_graph::shard::{PartitionedGraph, Propagation, inlined, merge_device_graphs, propagate_and_partition};
+use pallas_graph::shard::{PartitionedGraph, Propagation, expand_to_all_devices, inlined, propagate_and_partition};
 use pallas_graph::simplify::simplify_watched;
 use pallas_graph::transform::TransformError;
 use pallas_graph::{Graph, StageObserver, check_arrays_indexable};
@@ -92,7 +92,7 @@ impl StageResults {
     /// The results of the stages for a graph that is partitioned already.
     #[cfg(test)]
     fn from_sharded(sharded: ShardedGraph) -> StageResults {
-        let done = STAGES.iter().position(|stage| stage.name == "simplify").expect("a stage");
+        let done = COMPILER_STAGES.iter().position(|stage| stage.name == "simplify").expect("a stage");
         StageResults { done, sharded: Some(Arc::new(sharded)), ..StageResults::default() }
     }
 
@@ -102,21 +102,21 @@ impl StageResults {
     }
 }
 
-/// A stage of the compiler.
-struct Stage {
+/// One stage of the compilation of a graph: its name, the test for inputs that need it, and the function that runs it.
+struct CompilerStage {
     name: &'static str,
     /// Returns true for the inputs that need this stage.
     is_needed: fn(&CompilationInput) -> bool,
     run: fn(&CompilationInput, &mut StageResults, &mut dyn StageObserver) -> Result<()>,
 }
 
-/// All stages, in order.
-const STAGES: &[Stage] = &[
-    Stage { name: "inline", is_needed: CompilationInput::is_on_mesh, run: inline_calls },
-    Stage { name: "shard", is_needed: CompilationInput::is_on_mesh, run: partition_graph },
-    Stage { name: "simplify", is_needed: |_| true, run: simplify_graph },
-    Stage { name: "unite", is_needed: CompilationInput::is_one_program_for_mesh, run: unite_devices },
-    Stage { name: "plan", is_needed: |_| true, run: plan_graph },
+/// Stages in which a graph is compiled, in order; an input skips those that it does not need.
+const COMPILER_STAGES: &[CompilerStage] = &[
+    CompilerStage { name: "inline", is_needed: CompilationInput::is_on_mesh, run: inline_calls },
+    CompilerStage { name: "shard", is_needed: CompilationInput::is_on_mesh, run: partition_graph },
+    CompilerStage { name: "simplify", is_needed: |_| true, run: simplify_graph },
+    CompilerStage { name: "unite", is_needed: CompilationInput::is_one_program_for_mesh, run: unite_device_graphs },
+    CompilerStage { name: "plan", is_needed: |_| true, run: plan_graph },
 ];
 
 fn inline_calls(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
@@ -144,11 +144,11 @@ fn simplify_graph(input: &CompilationInput, made: &mut StageResults, watch: &mut
 }
 
 /// Runs the stage "unite": makes one graph of the work of all devices, and simplifies it.
-fn unite_devices(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
+fn unite_device_graphs(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn StageObserver) -> Result<()> {
     let mesh = input.declared.mesh.as_ref().expect("it is on a mesh");
-    let all = merge_device_graphs(made.simplified.as_ref().expect(STAGE_ORDER_MESSAGE), mesh);
+    let all = expand_to_all_devices(made.simplified.as_ref().expect(STAGE_ORDER_MESSAGE), mesh);
     watch.observe_stage("unite", &all);
-    check_runnable(&all)?;
+    check_array_sizes(&all)?;
     let all = simplify_watched(&all, watch);
     watch.observe_stage("simplify", &all);
     made.united = Some(Arc::new(all));
@@ -163,8 +163,8 @@ fn plan_graph(input: &CompilationInput, made: &mut StageResults, watch: &mut dyn
     Ok(())
 }
 
-/// Returns an error if the graph has an array that no kernel takes.
-fn check_runnable(graph: &Graph) -> Result<()> {
+/// Returns an error if an array of the graph has more than 2^31 - 1 elements, which kernels cannot index.
+fn check_array_sizes(graph: &Graph) -> Result<()> {
     check_arrays_indexable(graph).map_err(|(at, diag)| Error::operation(at, diag))
 }
 
@@ -199,7 +199,7 @@ impl Compilation {
     /// A declaration that shards what a kernel cannot shard; with "unite", an array that is too large for a kernel.
     fn run_through_stage(&self, stage: &str) -> Result<MutexGuard<'_, StageResults>> {
         let mut made = self.made.lock();
-        let end = 1 + STAGES.iter().position(|one| one.name == stage).expect("a stage of the list");
+        let end = 1 + COMPILER_STAGES.iter().position(|one| one.name == stage).expect("a stage of the list");
         if made.done < end {
             timeline::time_compilation(|| self.run_stages(&mut made, end))?;
         }
@@ -211,7 +211,7 @@ impl Compilation {
         let mut watch = made.watcher.take().unwrap_or_else(|| StageWatcher::from_graph(&self.input.graph));
         watch.began = timeline::now_if_recording();
         while made.done < end {
-            let stage = &STAGES[made.done];
+            let stage = &COMPILER_STAGES[made.done];
             if (stage.is_needed)(&self.input) {
                 (stage.run)(&self.input, made, &mut watch)?;
             }
@@ -236,7 +236,7 @@ impl Compilation {
     pub(super) fn with_plan<R>(&self, read: impl FnOnce(&Graph, &Plan) -> R) -> Result<R> {
         if self.input.is_one_program_for_mesh() {
             let made = self.run_through_stage("shard")?;
-            return Ok(with_graph_plan(made.device_graph(&self.input), &self.input.client, read));
+            return Ok(with_single_device_plan(made.device_graph(&self.input), &self.input.client, read));
         }
         let made = self.run_through_stage("plan")?;
         Ok(read(made.simplified.as_ref().expect(STAGE_ORDER_MESSAGE), made.plan.as_ref().expect(STAGE_ORDER_MESSAGE)))
@@ -263,7 +263,7 @@ impl Compilation {
             return Err(Error::Unsupported { what, device, help: "run functions on such meshes on `Client::cpu()`" });
         }
         timeline::time_compilation(|| {
-            check_runnable(self.run_through_stage("shard")?.device_graph(&self.input))?;
+            check_array_sizes(self.run_through_stage("shard")?.device_graph(&self.input))?;
             drop(self.run_through_stage("plan")?);
             let made = self.made.into_inner();
             Program::from_stages(self.input, made, engine)
@@ -272,7 +272,7 @@ impl Compilation {
 }
 
 /// Calls `read` with the simplified form of a graph for one device, and its plan for a client; returns its result.
-pub(super) fn with_graph_plan<R>(graph: &Graph, client: &Client, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
+pub(super) fn with_single_device_plan<R>(graph: &Graph, client: &Client, read: impl FnOnce(&Graph, &Plan) -> R) -> R {
     Compilation::new(CompilationInput::from_graph(graph.clone(), client))
         .with_plan(read)
         .expect("only meshes refuse a graph")

@@ -4,7 +4,7 @@ mod carry_check;
 
 use super::axis_names;
 use super::function::Outcome;
-use super::trace::{TracedFunction, TracedParameter, apply_all, trace, trace_with_value, type_of};
+use super::trace::{TracedFunction, TracedParameter, apply_multi_result, trace, trace_with_value, type_of};
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
 use carry_check::check_carried;
@@ -137,7 +137,7 @@ impl Scan {
         let body = move_captured_first(graph, carried.len() + arrays.len());
         let args: Vec<&Array> = captured.iter().chain(carried).chain(arrays).collect();
         let call = call::Scan { body, captured: captured.len(), carried: carried.len(), length, reverse: self.reverse };
-        let mut results = apply_all(&args, at, |graph, v| graph.push_scan(call, v, self.unroll))?;
+        let mut results = apply_multi_result(&args, at, |graph, v| graph.push_scan(call, v, self.unroll))?;
         let stacks = results.split_off(carried.len());
         Ok((results, stacks))
     }
@@ -277,7 +277,7 @@ fn push_while(condition: TracedFunction, body: TracedFunction, carried: &[Array]
         condition: move_captured_first(condition.graph, carried.len()),
         body: move_captured_first(body.graph, carried.len()),
     };
-    apply_all(&args, at, |graph, v| graph.push_multi_result(call, v))
+    apply_multi_result(&args, at, |graph, v| graph.push_multi_result(call, v))
 }
 
 /// Calls one of two functions: the first if `condition`, a bool scalar, is true; `lax.cond`. Both are traced, and
@@ -407,7 +407,7 @@ fn push_branches<A: Tree, T: Tree>(
         unify_captured_arrays(traced.into_iter().map(|branch| BodyGraph::from_traced(branch, takes)).collect());
     let args: Vec<&Array> = [number].into_iter().chain(&captured).chain(&operands).collect();
     let case = Case { branches: graphs };
-    let results = apply_all(&args, at, |graph, v| graph.push_multi_result(case, v))?;
+    let results = apply_multi_result(&args, at, |graph, v| graph.push_multi_result(case, v))?;
     tree::rebuild(&outs[0], results)
 }
 
@@ -422,10 +422,10 @@ pub(super) struct BodyGraph {
 }
 
 impl BodyGraph {
-    /// Makes a body of a traced function whose first `own_parameters` parameters are its own; the others stand for
+    /// Makes a body of a traced function whose first `own_parameter_count` parameters are its own; the others stand for
     /// captured arrays.
-    pub(super) fn from_traced(function: TracedFunction, own_parameters: usize) -> BodyGraph {
-        BodyGraph { graph: function.graph, own: own_parameters, captured: function.captured }
+    pub(super) fn from_traced(function: TracedFunction, own_parameter_count: usize) -> BodyGraph {
+        BodyGraph { graph: function.graph, own: own_parameter_count, captured: function.captured }
     }
 }
 
@@ -457,9 +457,9 @@ fn first_client_or_default<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> R
     arrays.into_iter().next().map_or_else(Client::from_env, |x| Ok(x.client().clone()))
 }
 
-/// Moves the parameters after the first `own_parameters` ones, which stand for captured arrays, to the front.
-fn move_captured_first(mut graph: Graph, own_parameters: usize) -> Graph {
-    let captured: Vec<Var> = graph.params.split_off(own_parameters);
+/// Moves the parameters after the first `own_parameter_count` ones, which stand for captured arrays, to the front.
+fn move_captured_first(mut graph: Graph, own_parameter_count: usize) -> Graph {
+    let captured: Vec<Var> = graph.params.split_off(own_parameter_count);
     graph.params.splice(0..0, captured);
     graph
 }

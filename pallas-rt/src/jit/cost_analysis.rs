@@ -7,8 +7,8 @@ use pallas_graph::Graph;
 use pallas_graph::call::{Call, KernelCall, RunCount};
 use pallas_graph::fuse::{ArenaRegion, ArenaValue, MemoryLocation, Plan, StepOp};
 use pallas_graph::graph::{Equation, Op};
-use pallas_ir::structural::Nest;
-use pallas_ir::{Access, Dim, Kernel, StructuralOp, Type};
+use pallas_ir::structural::LoopNest;
+use pallas_ir::{AccessForm, Dim, Kernel, StructuralOp, Type};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn tile_padding_bytes(ty: &Type) -> usize {
 }
 
 /// Name of the value that a region of the arena holds.
-fn region_name(held: &ArenaValue) -> String {
+fn arena_value_name(held: &ArenaValue) -> String {
     held.ty.as_ref().map_or("the inside of a loop or branch".into(), Type::to_string)
 }
 
@@ -119,7 +119,7 @@ impl MemoryAnalysis {
         );
         for (i, held) in self.held.iter().enumerate().filter(|(_, held)| held.region.bytes > 0) {
             let ArenaValue { region: ArenaRegion { offset, bytes }, first, last, .. } = held;
-            let what = region_name(held);
+            let what = arena_value_name(held);
             // The arena begins at the bottom.
             let top = height - (offset + bytes) as f64 * y;
             let _ = writeln!(
@@ -147,7 +147,7 @@ impl fmt::Display for MemoryAnalysis {
             let used = self.used_bytes(step);
             let bar = "#".repeat((used * 40).div_ceil(self.temporary_bytes.max(1)));
             let made = self.held.iter().filter(|held| held.first == step && held.region.bytes > 0);
-            let made: Vec<String> = made.map(region_name).collect();
+            let made: Vec<String> = made.map(arena_value_name).collect();
             writeln!(f, "{step:4} {used:12} {bar:40} {}", made.join(", "))?;
         }
         Ok(())
@@ -162,7 +162,7 @@ pub(super) fn graph_cost(graph: &Graph, is_scaled_by_steps: bool) -> Cost {
             Op::Literal(_) | Op::Identity(_) | Op::Collective(_) => {}
             Op::Scalar(op) => {
                 cost.add_scalar_op(*op, element_count(graph.ty(e.result())));
-                cost.bytes_accessed += equation_bytes(graph, e);
+                cost.bytes_accessed += operand_and_result_bytes(graph, e);
             }
             Op::Structural(op) => add_structural_cost(graph, e, op, &mut cost),
             Op::Dynamic(op) => {
@@ -241,7 +241,7 @@ fn element_count(ty: &Type) -> u64 {
     ty.elements() as u64
 }
 
-fn equation_bytes(graph: &Graph, e: &Equation) -> u64 {
+fn operand_and_result_bytes(graph: &Graph, e: &Equation) -> u64 {
     e.args.iter().chain(&e.results).map(|&v| graph.ty(v).bytes() as u64).sum()
 }
 
@@ -250,7 +250,7 @@ fn add_structural_cost(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mu
     let dims: Vec<Vec<Dim>> = e.args.iter().map(|&v| graph.ty(v).dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
     let (operand, result) = (e.args.first().map(|&v| graph.ty(v)), graph.ty(e.result()));
-    let mut bytes = equation_bytes(graph, e);
+    let mut bytes = operand_and_result_bytes(graph, e);
     // XLA counts the initial value of a fold as an operand.
     let start = result.dtype.bytes() as u64;
     match (op, op.access(&dims)) {
@@ -259,33 +259,33 @@ fn add_structural_cost(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mu
             cost.flops += element_count(result) * u64::from(power.exponent.unsigned_abs().max(1).ilog2())
         }
         (StructuralOp::Slice(_), _) => bytes = 2 * result.bytes() as u64,
-        (_, Access::Gather { .. }) => bytes = 2 * result.bytes() as u64 + graph.ty(e.args[1]).bytes() as u64,
-        (_, Access::Scatter { op, .. }) => {
+        (_, AccessForm::Gather { .. }) => bytes = 2 * result.bytes() as u64 + graph.ty(e.args[1]).bytes() as u64,
+        (_, AccessForm::Scatter { op, .. }) => {
             let updates = graph.ty(e.args[2]);
             bytes = 3 * updates.bytes() as u64 + graph.ty(e.args[1]).bytes() as u64;
             op.into_iter().for_each(|op| cost.add_scalar_op(op, element_count(updates)));
         }
-        (_, Access::Contract { contract, .. }) => {
+        (_, AccessForm::Contract { contract, .. }) => {
             let of = operand.expect("a product has operands");
             let inner = contract.iter().map(|p| of.shape[p.0] as u64).product::<u64>();
             cost.flops += 2 * element_count(result) * inner;
         }
-        (_, Access::Fold { op, .. }) => {
+        (_, AccessForm::Fold { op, .. }) => {
             cost.add_scalar_op(op, operand.map_or(0, element_count).saturating_sub(element_count(result)));
             bytes += start;
         }
-        (_, Access::Scan { op, axis, .. }) => {
+        (_, AccessForm::Scan { op, axis, .. }) => {
             // XLA counts a scan as reductions over windows that end at each element.
             cost.add_scalar_op(op, element_count(result) * (result.shape[axis] as u64).saturating_sub(1));
             bytes += start;
         }
-        (_, Access::Nest(nest)) if e.args.len() == 2 => cost.flops += 2 * count_unpadded_products(&nest, graph, e),
-        (_, Access::Nest(nest)) => {
+        (_, AccessForm::Nest(nest)) if e.args.len() == 2 => cost.flops += 2 * count_unpadded_products(&nest, graph, e),
+        (_, AccessForm::Nest(nest)) => {
             cost.add_scalar_op(nest.op, element_count(result) * (nest.folded_count() as u64).saturating_sub(1));
             bytes += start;
         }
-        (_, Access::Arg { .. }) => cost.flops += operand.map_or(0, element_count),
-        (_, Access::Sort { .. }) => {
+        (_, AccessForm::Arg { .. }) => cost.flops += operand.map_or(0, element_count),
+        (_, AccessForm::Sort { .. }) => {
             let n = operand.map_or(0, element_count);
             cost.flops += n * u64::from(n.max(1).next_power_of_two().ilog2());
         }
@@ -295,7 +295,7 @@ fn add_structural_cost(graph: &Graph, e: &Equation, op: &StructuralOp, cost: &mu
 }
 
 /// Number of products of a convolution in which both operands have an element, so that padding does not count.
-fn count_unpadded_products(nest: &Nest, graph: &Graph, e: &Equation) -> u64 {
+fn count_unpadded_products(nest: &LoopNest, graph: &Graph, e: &Equation) -> u64 {
     let mut all: f64 = nest.axes.iter().map(|axis| axis.extent as f64).product();
     for (places, &arg) in nest.operands.iter().zip(&e.args) {
         for (position, &n) in places.iter().zip(&graph.ty(arg).shape) {

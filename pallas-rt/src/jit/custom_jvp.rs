@@ -4,7 +4,7 @@ use super::custom_vjp::call_if_rule_unneeded;
 use super::function::{CallArguments, Function, Outcome};
 use super::linearize::check_matching_leaves;
 use super::recursive_rules;
-use super::trace::{TracedFunction, TracedParameter, apply_all, create_array, trace, type_of};
+use super::trace::{TracedFunction, TracedParameter, apply_multi_result, create_array, trace, type_of};
 use super::traced::trace_function;
 use crate::array::Array;
 use crate::tree::{self, Tree};
@@ -109,5 +109,5 @@ fn push_jvp_call(primal: TracedFunction, rule: TracedFunction, args: &[Array], a
     let [primal, rule] = graphs.try_into().expect("two functions");
     let call = CustomJvp { captured: captured.len(), primal, rule };
     let all: Vec<&Array> = captured.iter().chain(args).collect();
-    apply_all(&all, at, |graph, v| graph.push_multi_result(call, v))
+    apply_multi_result(&all, at, |graph, v| graph.push_multi_result(call, v))
 }

@@ -3,7 +3,7 @@ use super::compile::convert_transform_error;
 use super::custom_jvp::custom_jvp_at;
 use super::function::Outcome;
 use super::linearize::check_matching_leaves;
-use super::trace::{TracedFunction, TracedParameter, apply_all, trace, type_of};
+use super::trace::{TracedFunction, TracedParameter, apply_multi_result, trace, type_of};
 use super::traced::common_client;
 use crate::array::Array;
 use crate::tree::{self, Tree};
@@ -97,7 +97,7 @@ where
 
 /// Result of a solver: the root, or a pair of the root and another tree (`has_aux` in JAX).
 pub trait Solution<X>: Tree + Send + Sync + 'static {
-    /// The root.
+    /// Returns the root in a solver's result, without the other tree.
     #[doc(hidden)]
     fn root(&self) -> &X;
     /// Returns the tangent of this result, whose root has the tangent `root_tangent`: the leaves of the other tree, if
@@ -191,6 +191,6 @@ fn apply_graph<X: Tree>(
 ) -> Result<X> {
     let own = check_matching_leaves(x, x, types, "argument of a function whose root is sought", at)?;
     let all: Vec<&Array> = own.iter().chain(captured).chain(trailing).collect();
-    let outs = apply_all(&all, at, |to, vars| Ok(to.inline(graph, vars)))?;
+    let outs = apply_multi_result(&all, at, |to, vars| Ok(to.inline(graph, vars)))?;
     tree::rebuild(x, outs)
 }

@@ -3,7 +3,7 @@ use super::control_flow::{BodyGraph, unify_captured_arrays};
 use super::function::{CallArguments, Function, Outcome};
 use super::linearize::check_matching_leaves;
 use super::recursive_rules;
-use super::trace::{TraceGuard, TracedFunction, TracedParameter, apply_all, trace, type_of};
+use super::trace::{TraceGuard, TracedFunction, TracedParameter, apply_multi_result, trace, type_of};
 use super::traced::{common_client, trace_function};
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
@@ -163,7 +163,7 @@ impl CustomVjpParts {
         let [primal, forward, backward] = graphs.try_into().expect("three functions");
         let custom = CustomVjp { captured: captured.len(), known: 0, has_tangents, primal, forward, backward };
         let all: Vec<&Array> = captured.iter().chain(&args).collect();
-        apply_all(&all, at, |graph, v| graph.push_multi_result(custom, v))
+        apply_multi_result(&all, at, |graph, v| graph.push_multi_result(custom, v))
     }
 }
 

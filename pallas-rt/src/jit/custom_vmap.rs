@@ -2,7 +2,7 @@
 use super::custom_vjp::call_if_rule_unneeded;
 use super::function::{CallArguments, Function, Outcome};
 use super::recursive_rules;
-use super::trace::{TracedParameter, apply_all, trace_with_value};
+use super::trace::{TracedParameter, apply_multi_result, trace_with_value};
 use super::traced::trace_function;
 use crate::array::{Array, Client};
 use crate::tree::{self, Tree};
@@ -72,7 +72,7 @@ where
         let rule = BatchRule::new(move |batch| stated.trace_for_batch(batch));
         let all: Vec<&Array> = args.iter().chain(&function.captured).collect();
         let call = CustomVmap { graph: function.graph, rule };
-        tree::rebuild(&out, apply_all(&all, at, |graph, v| graph.push_multi_result(call, v))?)
+        tree::rebuild(&out, apply_multi_result(&all, at, |graph, v| graph.push_multi_result(call, v))?)
     })
 }
 

@@ -49,7 +49,8 @@ pub fn disable_jit() -> JitDisabled {
     JitDisabled { _not_send: PhantomData }
 }
 
-/// Returns true if jitted functions run as they are on this thread.
+/// Returns true if functions of `jit` run one operation at a time on this thread: a [`JitDisabled`] guard exists, or
+/// `PALLAS_DISABLE_JIT=1` is set.
 pub(super) fn is_jit_disabled() -> bool {
     static IS_DISABLED_BY_ENVIRONMENT: LazyLock<bool> =
         LazyLock::new(|| std::env::var("PALLAS_DISABLE_JIT").is_ok_and(|value| value == "1"));

@@ -34,7 +34,7 @@ impl StageWatcher {
 
 impl StageObserver for StageWatcher {
     fn observe_stage(&mut self, stage: &'static str, program: &dyn StageOutput) {
-        timeline::record_since(self.began, timeline::SpanKind::Compile, || (stage.into(), String::new()));
+        timeline::record_span_since(self.began, timeline::SpanKind::Compile, || (stage.into(), String::new()));
         // Random tests also run in release builds, and verify there.
         if cfg!(any(debug_assertions, test)) {
             assert_eq!(program.verify(), Ok(()), "after {stage}:\n{program}");

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The first line of a file: its version, and the order of the bytes of captured arrays.
+/// First line of the text of an exported function: version of the format, and byte order of the captured arrays.
 #[cfg(target_endian = "little")]
 const FILE_HEADER: &str = "pallas function 1 little-endian";
 #[cfg(target_endian = "big")]
@@ -226,8 +226,8 @@ impl ExportedFunction {
     /// # Errors
     /// As [`call`](ExportedFunction::call); leaves with other paths than those of the function.
     pub fn call_like<A: Tree, O: Tree>(&self, args: &A, like: &O) -> Result<O> {
-        check_paths("argument", &tree::paths(args), &self.inputs)?;
-        check_paths("result", &tree::paths(like), &self.outputs)?;
+        check_leaf_paths("argument", &tree::paths(args), &self.inputs)?;
+        check_leaf_paths("result", &tree::paths(like), &self.outputs)?;
         let leaves = tree::leaves(args);
         tree::rebuild(like, self.call(&leaves.iter().collect::<Vec<&Array>>())?)
     }
@@ -240,7 +240,7 @@ impl std::fmt::Debug for ExportedFunction {
 }
 
 /// Returns an error if the leaves of a tree have other paths than those of the exported function.
-fn check_paths(what: &str, given: &[String], exported: &[(String, Type)]) -> Result<()> {
+fn check_leaf_paths(what: &str, given: &[String], exported: &[(String, Type)]) -> Result<()> {
     let known: Vec<&str> = exported.iter().map(|(path, _)| &**path).collect();
     if given.iter().map(String::as_str).eq(known.iter().copied()) {
         return Ok(());

@@ -37,7 +37,7 @@ impl<T: Tree + Send + Sync + 'static> Outcome for Result<T> {
     note = "it owns what it captures and may be called by any thread: `move |x: &Array| ..`, `Arc` in place of `Rc`, no `Cell`"
 )]
 pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
-    /// The tree that it returns.
+    /// Type of the tree that the function returns.
     type Out: Tree + Send + Sync + 'static;
     /// Type of a boxed function of as many references to trees: `Box<dyn Fn(&A, &B) -> R>`.
     type Boxed<R: 'static>: Send + Sync + 'static;
@@ -46,7 +46,8 @@ pub trait Function<Args: Tree + 'static>: Send + Sync + 'static {
     /// # Errors
     /// The function's own.
     fn call(&self, args: &Args) -> Result<Self::Out>;
-    /// Boxes a closure of a call's arguments as a function of references to trees.
+    /// Boxes `f`, which takes all arguments of a call as one [`CallArguments`], as a function that takes them one by
+    /// one: `Box<dyn Fn(&A, &B) -> R>`.
     #[doc(hidden)]
     fn boxed<R: 'static>(f: impl Fn(CallArguments<'_, Args>) -> R + Send + Sync + 'static) -> Self::Boxed<R>;
     /// Type of a boxed function that takes its first tree by value: `Box<dyn Fn(A, &B) -> R>`.

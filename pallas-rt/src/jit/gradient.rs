@@ -2,7 +2,7 @@
 use super::argnums::{Arg, Argnums, leaf_indices};
 use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
-use super::trace::{TracedFunction, apply_all, type_of};
+use super::trace::{TracedFunction, apply_multi_result, type_of};
 use super::traced::trace_function;
 use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::Array;
@@ -115,7 +115,9 @@ where
     type Out = <F::Out as Loss>::Gradient<P::Picked>;
     type Call = F::Boxed<Result<Self::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        box_call(f, self, move |f, by, given| gradient(f, given, &by.0, at).map(|(out, gradient)| out.beside(gradient)))
+        box_call(f, self, move |f, by, given| {
+            compute_gradient(f, given, &by.0, at).map(|(out, gradient)| out.beside(gradient))
+        })
     }
 }
 
@@ -128,7 +130,7 @@ where
     type Out = (F::Out, P::Picked);
     type Call = F::Boxed<Result<Self::Out>>;
     fn build(&self, f: &Arc<F>, at: Loc) -> Self::Call {
-        box_call(f, self, move |f, by, given| gradient(f, given, &by.0, at))
+        box_call(f, self, move |f, by, given| compute_gradient(f, given, &by.0, at))
     }
 }
 
@@ -159,7 +161,7 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, ValueAndGr
 }
 
 /// Calls a function; returns its result, and the gradient of the result's first leaf by the chosen arguments.
-fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
+fn compute_gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
     f: &F,
     given: &CallArguments<'_, Args>,
     argnums: &P,
@@ -169,7 +171,7 @@ fn gradient<Args: Tree + 'static, F: Function<Args>, P: Argnums<Args>>(
     let wrt = leaf_indices(&argnums.numbers(), &structures);
     check_differentiable(&args, &wrt, at)?;
     let (out, traced, _) = trace_function(f, tuple, &args)?;
-    let (outs, gradient) = run_backward(traced, &args, &wrt, at)?;
+    let (outs, gradient) = compute_results_and_gradient(traced, &args, &wrt, at)?;
     Ok((tree::rebuild(&out, outs)?, tree::rebuild(&argnums.picked(tuple), gradient)?))
 }
 
@@ -190,7 +192,12 @@ fn check_differentiable(args: &[Array], wrt: &[usize], at: Loc) -> Result<()> {
 ///
 /// # Errors
 /// A first result that is not one number; an operation without derivative; errors of the device.
-fn run_backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) -> Result<(Vec<Array>, Vec<Array>)> {
+fn compute_results_and_gradient(
+    traced: TracedFunction,
+    args: &[Array],
+    wrt: &[usize],
+    at: Loc,
+) -> Result<(Vec<Array>, Vec<Array>)> {
     let TracedFunction { graph, captured, .. } = traced;
     let result = graph.result_types().remove(0);
     if !result.shape.is_empty() || !result.dtype.is_float() {
@@ -202,7 +209,7 @@ fn run_backward(traced: TracedFunction, args: &[Array], wrt: &[usize], at: Loc) 
     let backward = vjp_of_results(&graph, &flags, &of_first).map_err(convert_transform_error)?;
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
     let one = Literal::new(result.dtype, 1.0);
-    let mut outs = apply_all(&all, at, |graph, vars| {
+    let mut outs = apply_multi_result(&all, at, |graph, vars| {
         let one = graph.literal(one);
         Ok(graph.inline(&backward, &[vars, &[one]].concat()))
     })?;

@@ -2,7 +2,7 @@
 use super::argnums::{Arg, Argnums, leaf_indices};
 use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
-use super::trace::{TracedFunction, apply_all, type_of};
+use super::trace::{TracedFunction, apply_multi_result, type_of};
 use super::traced::trace_function;
 use super::transformed::{Transformation, Transformed, box_call};
 use super::vmap::push_repeat;
@@ -87,7 +87,8 @@ pub struct Jacobian<P = Arg<0>> {
     argnums: P,
 }
 
-/// The method by which derivatives are computed: `ForwardOverReverse` is forward mode over a gradient, for a Hessian.
+/// Method by which derivatives are computed: forward mode, reverse mode, or, for a Hessian, forward mode over a
+/// gradient.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum JacobianMode {
     Forward,
@@ -135,10 +136,11 @@ impl<Args: Tree + 'static, F: Function<Args>, P> Transformed<Args, F, Jacobian<P
 /// Arguments by which a function with a result of type `Out` is differentiated: [`Arg`] of an array, or a tuple of
 /// [`Argnums`].
 pub trait JacobianArgnums<Args, Out>: Argnums<Args> {
-    /// Tree of the Jacobians.
+    /// Tree that a call returns: like the function's result, with the derivatives by the chosen arguments in place of
+    /// each array.
     type Jacobians: 'static;
-    /// Groups the Jacobians `all` into that tree: those of each array of the result, or, for second derivatives, of the
-    /// arguments.
+    /// Groups `all`, the Jacobians in order, into a tree like the result `out` with the derivatives by the arguments
+    /// `picked` in place of each array. If `is_second`, for a Hessian, the tree is like `picked` instead of `out`.
     #[doc(hidden)]
     fn grouped(out: &Out, picked: &Self::Picked, is_second: bool, all: Vec<Array>) -> Result<Self::Jacobians>;
 }
@@ -159,7 +161,7 @@ macro_rules! tuples {
         impl<Args, Out: Tree, $($P: Argnums<Args>),+> JacobianArgnums<Args, Out> for ($($P,)+) {
             type Jacobians = Mapped<Self::Picked>;
             fn grouped(out: &Out, picked: &Self::Picked, is_second: bool, all: Vec<Array>) -> Result<Self::Jacobians> {
-                if is_second { group_leaves(picked, picked, all) } else { group_leaves(out, picked, all) }
+                if is_second { group_jacobians(picked, picked, all) } else { group_jacobians(out, picked, all) }
             }
         }
     };
@@ -170,7 +172,7 @@ tuples!(P Q R);
 tuples!(P Q R S);
 
 /// Groups arrays in order into a tree like `result` that has a tree like `picked` in place of each leaf.
-fn group_leaves<T: Tree, P: Tree>(result: &T, picked: &P, jacobians: Vec<Array>) -> Result<Mapped<P>> {
+fn group_jacobians<T: Tree, P: Tree>(result: &T, picked: &P, jacobians: Vec<Array>) -> Result<Mapped<P>> {
     let count = tree::structure(picked).leaves();
     let mut outs = jacobians.into_iter();
     let mut one = || tree::rebuild(picked, outs.by_ref().take(count).collect::<Vec<_>>());
@@ -237,7 +239,7 @@ where
         JacobianMode::ForwardOverReverse => prepare_hessian(&graph, &leaves, at)?,
     };
     let all: Vec<&Array> = args.iter().chain(&captured).collect();
-    let found = apply_all(&all, at, append)?;
+    let found = apply_multi_result(&all, at, append)?;
     P::grouped(&out, &argnums.picked(tuple), *mode == JacobianMode::ForwardOverReverse, found)
 }
 
@@ -266,14 +268,14 @@ fn prepare_forward_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJac
     Ok(Box::new(move |to, vars| {
         let mut by_leaf = vec![];
         for (forward, has, by) in &all {
-            let basis = one_hot_basis(to, by)?;
+            let basis = push_one_hot_basis(to, by)?;
             let tangents = to.inline(forward, &[vars, &[basis]].concat()).split_off(gives.len());
             let mut results = vec![];
             for ((v, &has), ty) in tangents.into_iter().zip(&has[gives.len()..]).zip(&gives) {
                 let v = if has { v } else { push_repeat(to, v, 0, by.elements())? };
                 let axes = (1..=ty.shape.len()).chain([0]).collect();
                 let v = to.push(StructuralOp::from(Transpose { axes }), &[v])?;
-                results.push(reshaped(to, v, &[&ty.shape[..], &by.shape].concat())?);
+                results.push(push_reshape(to, v, &[&ty.shape[..], &by.shape].concat())?);
             }
             by_leaf.push(results);
         }
@@ -299,14 +301,14 @@ fn prepare_reverse_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJac
             let mut args = vars.to_vec();
             for (k, ty) in gives.iter().enumerate() {
                 args.push(if k == i {
-                    one_hot_basis(to, ty)?
+                    push_one_hot_basis(to, ty)?
                 } else {
                     to.splat(Literal::new(ty.dtype, 0.0), &ty.shape)
                 });
             }
             for ((v, has), by) in to.inline(back, &args).into_iter().zip(has).zip(&takes) {
                 let v = if *has { v } else { push_repeat(to, v, 0, gives[i].elements())? };
-                results.push(reshaped(to, v, &[&gives[i].shape[..], &by.shape].concat())?);
+                results.push(push_reshape(to, v, &[&gives[i].shape[..], &by.shape].concat())?);
             }
         }
         Ok(results)
@@ -315,7 +317,7 @@ fn prepare_reverse_jacobian(graph: &Graph, leaves: &[usize]) -> Result<AppendJac
 
 /// One-hot arrays of a type, stacked along a new first axis: for each element an array that is one there and zero
 /// elsewhere.
-fn one_hot_basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
+fn push_one_hot_basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
     let n = ty.elements();
     let number = |to: &mut Graph, axis: usize| {
         let iota = Iota { shape: vec![Dim::from(n), Dim::from(n)], axis, dtype: DType::I32 };
@@ -324,9 +326,9 @@ fn one_hot_basis(to: &mut Graph, ty: &Type) -> Result<Var, Diag> {
     let (row, column) = (number(to, 0)?, number(to, 1)?);
     let is_one = to.push(ScalarOp::Eq, &[row, column])?;
     let ones = to.push(StructuralOp::from(Cast { to: ty.dtype }), &[is_one])?;
-    reshaped(to, ones, &[&[n], &ty.shape[..]].concat())
+    push_reshape(to, ones, &[&[n], &ty.shape[..]].concat())
 }
 
-fn reshaped(to: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
+fn push_reshape(to: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
     to.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
 }

@@ -4,11 +4,11 @@ use super::function::Function;
 use super::program::Program;
 use super::repetition_hint;
 use super::retrace_log::{self, Miss, MissReason};
-use super::sharded::{DeclaredShardings, keep_declarations, matches_declaration};
+use super::sharded::{DeclaredShardings, keep_argument_declarations, matches_declaration};
 use super::trace::TracedFunction;
 use super::traced::{common_client, parameter_name, trace_function};
 use crate::array::{Array, Client};
-use crate::sharding::Declaration;
+use crate::sharding::ShardingDeclaration;
 use crate::tree::{self, Outline, Structure, Tree};
 use pallas_device::error::Result;
 use pallas_device::{JIT_CALLS, JIT_COMPILES, timeline};
@@ -36,7 +36,7 @@ pub(super) struct CachedProgram {
     structures: Vec<Structure>,
     about: retrace_log::CompiledArguments,
     /// By leaf, the line and pattern that declare its sharding.
-    statements: Vec<Option<Declaration>>,
+    statements: Vec<Option<ShardingDeclaration>>,
     program: Program,
     /// Arrays that the function captures; they are the last parameters of the program.
     captured: Vec<Array>,
@@ -45,7 +45,8 @@ pub(super) struct CachedProgram {
 }
 
 impl CachedProgram {
-    /// Returns true if these arguments are of this kind, so that the program can run on them.
+    /// Returns true if the program can run on these arguments: they have the structures, types, declared shardings and
+    /// client for which it was compiled.
     fn matches_arguments(&self, args: &[Array], structures: &[Structure]) -> bool {
         let retrace_log::CompiledArguments { types, declared, client, .. } = &self.about;
         let same =
@@ -83,7 +84,8 @@ pub(super) struct JitCache<Out> {
     settings: CompileSettings,
 }
 
-/// The settings by which a function is compiled.
+/// Settings by which a function of `jit` is compiled: its line, donation of its first argument, and a flag that advice
+/// to use a loop was given.
 struct CompileSettings {
     /// The line that called `jit`.
     at: Loc,
@@ -127,7 +129,7 @@ impl<Out: Tree + Send + Sync + 'static> JitCache<Out> {
                 let entry = Arc::new(self.compile(f, &tuple(), args, structures, miss_details())?);
                 let mut all = self.entries.write();
                 // Functions may live as long as the process, so entries of clients that are gone are dropped.
-                all.retain(|entry| entry.form.about.client.is_used());
+                all.retain(|entry| entry.form.about.client.is_in_use());
                 if all.len() == MAX_ARGUMENT_KINDS {
                     all.remove(0);
                 }
@@ -152,7 +154,7 @@ impl<Out: Tree + Send + Sync + 'static> JitCache<Out> {
             let known: Vec<&CachedProgram> = all.iter().map(|entry| &entry.form).collect();
             let alike = known.iter().filter(|form| form.structures == structures);
             let declared = alike.map(|form| (&form.about.declared[..], &form.statements[..]));
-            let args = keep_declarations(declared, args);
+            let args = keep_argument_declarations(declared, args);
             let about = retrace_log::CompiledArguments::from_arrays(Outline::from_tree(tuple), &args, &client);
             let reasons = retrace_log::recompile_reasons(&about, &mut known.iter().rev().map(|form| &form.about));
             (args, about, reasons)
@@ -183,7 +185,8 @@ struct CacheMissCall<'a> {
 }
 
 impl CompileSettings {
-    /// Compiles a traced function, and records the miss.
+    /// Compiles a traced function, and records the call for [`jit_misses`](retrace_log::jit_misses). Its hint is the
+    /// advice to use a loop, if the graph repeats operations and this was not said before, else `hint`.
     fn compile_traced(
         &self,
         call: CacheMissCall<'_>,
@@ -209,7 +212,7 @@ impl CompileSettings {
         let compile = begun.elapsed() - trace;
         let hint = repetition_hint::loop_hint(&graph).filter(|_| !self.is_hinted.swap(true, Relaxed)).or(hint);
         let temporary_bytes = program.temporary_bytes();
-        retrace_log::record_miss(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
+        retrace_log::record_jit_miss(Miss { at: self.at, reasons, trace, compile, temporary_bytes, hint });
         let mut statements = sharded.statements;
         statements.truncate(args.len());
         Ok(CachedProgram { structures, about, statements, program, captured, donated })

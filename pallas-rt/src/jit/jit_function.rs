@@ -160,8 +160,8 @@ impl<Out: Tree + Send + Sync + 'static> JitForms<Out> {
         }
     }
 
-    /// Finds or compiles the form for these arguments, without running it. Inside of a function that is being traced,
-    /// calls the function itself.
+    /// Finds or compiles the program for these arguments, without running it. Inside of a traced function, and while
+    /// `jit` is disabled, calls the function itself instead.
     fn prepare<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
@@ -180,7 +180,8 @@ impl<Out: Tree + Send + Sync + 'static> JitForms<Out> {
     }
 }
 
-/// A call whose form is found, but that has not run: the caller can drop its own donated argument in between.
+/// A call of a `jit` function whose program is found, but that has not run: the caller can drop its own donated
+/// argument in between.
 pub(super) enum PreparedCall<Out> {
     Done(Out),
     Ready { entry: Arc<CacheEntry<Out>>, args: Vec<Array> },

@@ -2,7 +2,7 @@
 //! `linear_transpose` return.
 use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
-use super::trace::{TracedFunction, apply_all, type_of};
+use super::trace::{TracedFunction, apply_multi_result, type_of};
 use super::traced::trace_function;
 use crate::array::Array;
 use crate::tree::{self, Tree};
@@ -51,7 +51,7 @@ where
             transform::jvp(&graph, &leading_float_mask(&graph, args.len())).map_err(convert_transform_error)?;
         let all: Vec<&Array> = args.iter().chain(&captured).chain(&tangents).collect();
         let gives = graph.result_types();
-        let mut outs = apply_all(&all, at, |graph, vars| {
+        let mut outs = apply_multi_result(&all, at, |graph, vars| {
             let mut outs = graph.inline(&forward, vars);
             let tangents = outs.split_off(gives.len());
             outs.extend(insert_integer_tangents(graph, &gives, tangents));
@@ -237,7 +237,7 @@ impl LinearPart {
         result_count: usize,
         at: Loc,
     ) -> Result<(Vec<Array>, LinearPart)> {
-        let mut made = apply_all(args, at, |graph, vars| Ok(graph.inline(&known, vars)))?;
+        let mut made = apply_multi_result(args, at, |graph, vars| Ok(graph.inline(&known, vars)))?;
         let stored = made.split_off(result_count);
         Ok((made, LinearPart { graph, stored, at }))
     }
@@ -250,7 +250,7 @@ impl LinearPart {
         finish_results: impl FnOnce(&mut Graph, Vec<Var>) -> Vec<Var>,
     ) -> Result<Vec<Array>> {
         let all: Vec<&Array> = self.stored.iter().chain(tangents).collect();
-        apply_all(&all, self.at, |graph, vars| {
+        apply_multi_result(&all, self.at, |graph, vars| {
             let found = graph.inline(&self.graph, vars);
             Ok(finish_results(graph, found))
         })

@@ -64,9 +64,10 @@
 //!    of operations are pallas-ir's. The result is an ordinary graph, so transformations nest.
 //! 4. **`pallas_graph::simplify`**: passes in one list, each with its rewrites as the text of its module
 //!    (`opposite_moves`: what is reversed, rolled or transposed is an operand where one move undoes another, so no
-//!    computed value has to be whole for it). Those of `OUTERMOST_PASSES` come last and leave bodies of loops alone,
-//!    along whose axes programs divide what is carried: `axes` makes adjacent axes one that no operation tells apart,
-//!    so that rows are as long as they can be in every kernel and block sizes do not depend on how a shape is written.
+//!    computed value has to be whole for it). Those of `OUTERMOST_GRAPH_PASSES` come last and leave bodies of loops
+//!    alone, along whose axes programs divide what is carried: `axes` makes adjacent axes one that no operation tells
+//!    apart, so that rows are as long as they can be in every kernel and block sizes do not depend on how a shape is
+//!    written.
 //! 5. **`pallas_graph::fuse`**: `split_reductions` divides long reductions into folds of parts and of what those give;
 //!    `broadcast_copies` gives each reader its own broadcast, and its own short fold behind one; `large_pads` makes
 //!    large pads along many axes steps of their own; `cluster` decides which equations share a kernel
@@ -175,8 +176,8 @@ pub use sharded::{
     with_sharding_constraint,
 };
 pub(crate) use trace::{
-    apply, create_array, innermost_client, is_tracing, longest_traced_axis_size, manual_axis_states,
+    apply, create_array, innermost_trace_client, is_tracing, longest_traced_mesh_axis_size, manual_axis_states,
 };
-pub(crate) use traced_kernel_call::kernel_call;
+pub(crate) use traced_kernel_call::append_kernel_call;
 pub use transformed::{Transformation, Transformed};
 pub use vmap::{Vmap, vmap};

@@ -6,7 +6,7 @@ mod compare;
 
 pub use compare::MeshComparison;
 
-use super::compile::with_graph_plan;
+use super::compile::with_single_device_plan;
 use super::cost_analysis::{MemoryAnalysis, graph_cost, traffic_bytes};
 use super::sharded::Shardings;
 use crate::array::Client;
@@ -43,7 +43,7 @@ pub struct StepPlan {
     pub unknown_loops: usize,
 }
 
-/// A collective of a planned function.
+/// A collective in the plan of a call, with its bytes, number of runs and estimated seconds.
 #[derive(Clone, Debug)]
 pub struct PlannedCollective {
     /// Its name: `all_reduce`, `all_gather` and so on.
@@ -113,7 +113,7 @@ impl Shardings {
     /// The memory that a call takes on each device; see
     /// [`Lowered::memory_analysis`](crate::transform::Lowered::memory_analysis).
     pub fn memory_analysis(&self) -> MemoryAnalysis {
-        with_graph_plan(self.device_graph(), &Client::cpu(), MemoryAnalysis::from_plan)
+        with_single_device_plan(self.device_graph(), &Client::cpu(), MemoryAnalysis::from_plan)
     }
 }
 
@@ -144,13 +144,14 @@ impl CollectiveCosts<'_> {
         }
     }
 
-    /// Adds a collective that runs `times` times.
+    /// Lists a collective on an operand of type `operand` that runs `times` times, with its bytes and its seconds on
+    /// the topology.
     fn add_collective(&mut self, op: &Collective, operand: &Type, times: usize, at: Loc) {
         self.collectives.push(PlannedCollective {
             name: op.name(),
             axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
             times,
-            bytes: op.bytes_sent(operand).saturating_mul(times),
+            bytes: op.bytes_sent_per_device(operand).saturating_mul(times),
             seconds: self.topology.collective_seconds(op, operand) * times as f64,
             at,
         });
@@ -160,7 +161,9 @@ impl CollectiveCosts<'_> {
 impl StepPlan {
     /// The cost of the graph that every device of a mesh runs, on a topology that fits the mesh.
     pub(super) fn from_local_graph(local: &Graph, mesh: &Arc<Mesh>, topology: &Topology) -> StepPlan {
-        with_graph_plan(local, &Client::cpu(), |graph, plan| StepPlan::from_planned_graph(graph, plan, mesh, topology))
+        with_single_device_plan(local, &Client::cpu(), |graph, plan| {
+            StepPlan::from_planned_graph(graph, plan, mesh, topology)
+        })
     }
 
     /// The cost of a simplified graph that every device runs by this plan.
@@ -185,12 +188,14 @@ impl StepPlan {
         self.collectives.iter().map(|exchange| exchange.seconds).sum()
     }
 
-    /// Seconds of a step in which devices do not compute during collectives.
+    /// Estimated seconds of a call in which devices stop computing while a collective runs: the sum of compute and
+    /// collective times.
     pub fn seconds(&self) -> f64 {
         self.compute_seconds + self.collective_seconds()
     }
 
-    /// Seconds of a step in which devices compute during collectives all the time: no order of the same work is faster.
+    /// Estimated seconds of a call in which devices compute during collectives all the time: the longer of both times,
+    /// which no order of the same work beats.
     pub fn overlapped_seconds(&self) -> f64 {
         self.compute_seconds.max(self.collective_seconds())
     }

@@ -73,7 +73,7 @@ fn call_on_devices<Args: Tree + 'static, F: Function<Args>>(
     let tuple = (given.tuple)();
     let (args, _) = (given.flat)();
     let client = common_client(&args)?;
-    if axis_names::innermost_manual_axes().is_some() {
+    if axis_names::innermost_mesh_and_manual_axes().is_some() {
         let help = "call a `shard_map` there, along axes that the outer one leaves";
         return Err(shard_map_error(at, "a `pmap` inside of a `shard_map`".into(), help));
     }
@@ -97,14 +97,14 @@ fn call_on_devices<Args: Tree + 'static, F: Function<Args>>(
         takes.push(sharding);
     }
     let (out, mut body) = ShardMapBody::trace(f, &tuple, &inside, &manual, &client, at)?;
-    body.graph = wrap_for_blocks(&body.graph, args.len());
+    body.graph = add_block_axis(&body.graph, args.len());
     let gives = body.graph.result_types().iter().map(|ty| along_first(ty.shape.len())).collect();
     tree::rebuild(&out, body.call(takes, gives, &args, &manual, at)?)
 }
 
 /// Wraps the graph of a function of one element into one of blocks: its first `argument_count` parameters, and all
 /// results, get a first axis of extent 1.
-fn wrap_for_blocks(graph: &Graph, argument_count: usize) -> Graph {
+fn add_block_axis(graph: &Graph, argument_count: usize) -> Graph {
     let mut to = Graph::default();
     let reshaped = |to: &mut Graph, v: Var, shape: &[usize]| {
         let op = Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() };

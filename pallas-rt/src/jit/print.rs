@@ -53,7 +53,7 @@ pub(super) fn print_elements(print: &Print, ty: &Type, bytes: &[u8], at: Loc) ->
         let line = format!("{at}: {} = {x}", print.label);
         #[cfg(test)]
         PRINTED_LINES.lock().push(line.clone());
-        pallas_codegen::interp::print(&[line]);
+        pallas_codegen::interp::print_debug_lines(&[line]);
     }
     Ok(())
 }

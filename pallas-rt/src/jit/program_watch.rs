@@ -97,15 +97,16 @@ pub(super) fn run_watched(
     }
 }
 
-/// Runs a graph one operation at a time, and calls `each` after every one. The operations themselves are not watched.
+/// Runs a graph one operation at a time, and calls `observe` after every one. The operations themselves are not
+/// watched.
 fn run_op_by_op_unwatched(
     graph: &Graph,
     client: &Client,
     args: &[&Array],
-    each: &mut super::op_by_op::EquationObserver<'_>,
+    observe: &mut super::op_by_op::EquationObserver<'_>,
 ) -> Result<Vec<Array>> {
     let args: Vec<Array> = args.iter().copied().cloned().collect();
-    with_watch(None, || nans::without_nan_checks(|| run_op_by_op(graph, client, &args, each)))
+    with_watch(None, || nans::without_nan_checks(|| run_op_by_op(graph, client, &args, observe)))
 }
 
 /// Calls `f` for each kernel of a graph with the line of its call and its number of launches; the graph runs `times`
@@ -131,7 +132,7 @@ fn for_each_kernel(graph: &Graph, times: u64, f: &mut dyn FnMut(&KernelCall, Loc
 fn run_kernel_interpreted(call: &KernelCall, args: &[Array], finds_nans: bool) -> Result<Vec<Array>> {
     let (client, kernel) = (Client::interpreter(), &call.kernel);
     let geometry = cached_kernel(kernel).launch_geometry(&call.sizes)?;
-    let (mut arrays, mut params): (exec::OperandArrays, Vec<Option<Literal>>) =
+    let (mut arrays, mut params): (exec::OperandArraysWithDonation, Vec<Option<Literal>>) =
         (vec![None; kernel.operands.len()], vec![None; kernel.operands.len()]);
     let (mut args, mut numbers) = (args.iter(), call.params.iter());
     for i in argument_indices(kernel) {

@@ -15,8 +15,8 @@ const MAX_NESTED_RULES: usize = 4;
 type RuleId = (Loc, &'static str);
 
 thread_local! {
-    /// The rules that are being traced, innermost last.
-    static OPEN_RULES: RefCell<Vec<RuleId>> = const { RefCell::new(vec![]) };
+    /// The derivative rules that are being traced on this thread, innermost last; one inside of itself is listed again.
+    static RULES_BEING_TRACED: RefCell<Vec<RuleId>> = const { RefCell::new(vec![]) };
 }
 
 /// A guard of a rule that is being traced; dropping it ends the trace of the rule.
@@ -24,18 +24,18 @@ pub(super) struct RuleGuard(());
 
 impl Drop for RuleGuard {
     fn drop(&mut self) {
-        OPEN_RULES.with_borrow_mut(|open| open.pop());
+        RULES_BEING_TRACED.with_borrow_mut(|open| open.pop());
     }
 }
 
-/// Begins to trace a rule, until the guard is dropped.
+/// Records that the derivative rule `rule` is being traced, until the guard is dropped.
 pub(super) fn enter_rule(rule: RuleId) -> RuleGuard {
-    OPEN_RULES.with_borrow_mut(|open| open.push(rule));
+    RULES_BEING_TRACED.with_borrow_mut(|open| open.push(rule));
     RuleGuard(())
 }
 
 /// Returns true if a rule is being traced inside of itself [`MAX_NESTED_RULES`] times, so that the function is traced
 /// without its rule.
 pub(super) fn has_max_rule_nesting(rule: RuleId) -> bool {
-    OPEN_RULES.with_borrow(|open| open.iter().filter(|known| **known == rule).count() >= MAX_NESTED_RULES)
+    RULES_BEING_TRACED.with_borrow(|open| open.iter().filter(|known| **known == rule).count() >= MAX_NESTED_RULES)
 }

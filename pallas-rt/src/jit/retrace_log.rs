@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-/// Maximum number of misses that are kept.
-const MAX_KEPT_MISSES: usize = 1024;
+/// Maximum number of calls kept for [`jit_misses`]; one more drops the oldest.
+const MAX_KEPT_JIT_MISSES: usize = 1024;
 
-static RECENT_MISSES: Mutex<VecDeque<Miss>> = Mutex::new(VecDeque::new());
+static RECENT_JIT_MISSES: Mutex<VecDeque<Miss>> = Mutex::new(VecDeque::new());
 
 /// A call of a function of [`jit`](crate::jit()) that traced and compiled it, since it was not compiled for such
 /// arguments.
@@ -150,7 +150,7 @@ impl fmt::Display for Miss {
 /// # Ok::<(), pallas_rt::Error>(())
 /// ```
 pub fn jit_misses() -> Vec<Miss> {
-    RECENT_MISSES.lock().iter().cloned().collect()
+    RECENT_JIT_MISSES.lock().iter().cloned().collect()
 }
 
 /// Description of the arguments for which a function is compiled; that of a new call is compared with it, to report the
@@ -222,14 +222,15 @@ pub(super) fn recompile_reasons(
     all.min_by_key(|found| found.iter().map(weight).sum::<usize>()).unwrap_or_else(|| vec![MissReason::First])
 }
 
-/// Keeps a miss for [`jit_misses`], and prints it with `PALLAS_LOG_COMPILES=1`. A hint is logged in any case.
-pub(super) fn record_miss(miss: Miss) {
+/// Keeps a compilation by `jit` for [`jit_misses`], and prints it with `PALLAS_LOG_COMPILES=1`. Advice in `hint`, such
+/// as to use a loop, is logged as a warning in any case.
+pub(super) fn record_jit_miss(miss: Miss) {
     timeline::log_compiled(|| miss.to_string());
     if let Some(hint) = &miss.hint {
         log::warn!("jit at {}: {hint}", miss.at);
     }
-    let mut all = RECENT_MISSES.lock();
-    if all.len() == MAX_KEPT_MISSES {
+    let mut all = RECENT_JIT_MISSES.lock();
+    if all.len() == MAX_KEPT_JIT_MISSES {
         all.pop_front();
     }
     all.push_back(miss);

@@ -1,7 +1,7 @@
 //! Functions of blocks, which every device of a mesh runs.
 use super::axis_names::{self, AxisNames};
 use super::function::{CallArguments, Function};
-use super::trace::{TracedFunction, TracedParameter, apply_all, manual_axis_states as array_states, type_of};
+use super::trace::{TracedFunction, TracedParameter, apply_multi_result, manual_axis_states as array_states, type_of};
 use super::traced::{common_client, trace_function_with_parameters};
 use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::{Array, Client};
@@ -129,7 +129,7 @@ impl ManualAxes {
     /// No axis; one that the mesh does not have; a call inside of a body on another mesh, or of one that is manual
     /// along the axis already.
     pub(super) fn new(mesh: &Arc<Mesh>, names: Option<&[String]>, at: Loc) -> Result<ManualAxes> {
-        let around = match axis_names::innermost_manual_axes() {
+        let around = match axis_names::innermost_mesh_and_manual_axes() {
             None => vec![false; mesh.rank()],
             Some((other, around)) if other == *mesh => around,
             Some((other, _)) => {
@@ -324,7 +324,7 @@ impl ShardMapBody {
             body: self.graph,
         };
         let all: Vec<&Array> = args.iter().chain(&self.captured).collect();
-        apply_all(&all, at, |graph, v| graph.push_multi_result(map, v))
+        apply_multi_result(&all, at, |graph, v| graph.push_multi_result(map, v))
     }
 
     /// The shardings of the results by `specs`: one spec for all, or one for each.

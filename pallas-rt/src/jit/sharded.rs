@@ -14,7 +14,7 @@ mod shard_alike;
 mod views;
 
 pub use budget::{CollectiveBudget, CollectiveCount};
-pub(super) use declared_results::{keep_declarations, matches_declaration};
+pub(super) use declared_results::{keep_argument_declarations, matches_declaration};
 pub use mark_sharding::{clear_sharding, in_out_shardings, mark_sharding};
 pub use provenance::{Obstacle, Provenance, ProvenanceStep, WhyNot};
 pub use shard_alike::{propagation_barrier, shard_alike, shard_as};
@@ -22,13 +22,13 @@ pub use shard_alike::{propagation_barrier, shard_alike, shard_as};
 use super::compile::{Compilation, ShardedGraph};
 use super::function::{CallArguments, Function};
 use super::lower::Lowered;
-use super::trace::{apply, record_mesh, type_of};
+use super::trace::{apply, record_mesh_use, type_of};
 use crate::array::Array;
-use crate::sharding::{Declaration, Mesh, NamedSharding, Sharding, place_with_declaration};
+use crate::sharding::{Mesh, NamedSharding, Sharding, ShardingDeclaration, shard_with_declaration};
 use crate::tree::Tree;
 use pallas_device::error::{Error, Result};
 use pallas_graph::call::RunCount;
-use pallas_graph::mesh::{Form, MeshSharding, ShardingConstraint};
+use pallas_graph::mesh::{CollectiveForm, MeshSharding, ShardingConstraint};
 use pallas_graph::shard::propagation_program::{NodeKind, RegionGraph as View, Val};
 use pallas_graph::shard::{PartitionedGraph, Propagation};
 use pallas_graph::{Graph, Op};
@@ -58,16 +58,16 @@ use std::sync::Arc;
 pub fn with_sharding_constraint(x: &Array, sharding: &NamedSharding) -> Array {
     let at = Loc::caller();
     let made = match x.is_traced() {
-        true => push_constraint(x, sharding, at),
-        false => place_with_declaration(x, sharding, Declaration { at, pattern: None }),
+        true => push_sharding_constraint(x, sharding, at),
+        false => shard_with_declaration(x, sharding, ShardingDeclaration { at, pattern: None }),
     };
     made.unwrap_or_else(|error| Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()))
 }
 
 /// Adds a sharding constraint, which line `at` states, to a traced array.
-fn push_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
+fn push_sharding_constraint(x: &Array, sharding: &NamedSharding, at: Loc) -> Result<Array> {
     let placed = MeshSharding { mesh: sharding.mesh().clone(), sharding: sharding.sharding_of_type(&type_of(x), at)? };
-    record_mesh(&placed.mesh);
+    record_mesh_use(&placed.mesh);
     Ok(apply(&[x], at, |graph, vars| graph.push(ShardingConstraint(placed), vars)))
 }
 
@@ -79,15 +79,15 @@ pub(super) struct DeclaredShardings {
     /// By parameter, its sharding; `None` if none is declared.
     pub shardings: Vec<Option<Sharding>>,
     /// By parameter, the line and pattern that declare its sharding.
-    pub statements: Vec<Option<Declaration>>,
+    pub statements: Vec<Option<ShardingDeclaration>>,
 }
 
 /// Mesh of the operands of an operation that runs at once, and by operand its sharding; `None` for one that is not
 /// sharded.
 pub(super) type OperandShardings = (Arc<Mesh>, Vec<Option<Sharding>>);
 
-/// The shardings of operands, which an operation that runs at once follows; `None` if no operand is on a mesh, or if
-/// they are on several that are no views of the first one.
+/// Returns the shardings of the operands of an operation that runs outside of traced functions, on the mesh of the
+/// first operand that has one. `None` if none has, or if the sharding of one cannot be expressed on that mesh.
 pub(super) fn operand_shardings(args: &[&Array]) -> Option<OperandShardings> {
     let mesh = &args.iter().find_map(|x| x.placement())?.mesh;
     let seen = |x: &&Array| x.placement().map(|placement| placement.sharding_on_mesh(mesh).ok_or(())).transpose();
@@ -151,7 +151,7 @@ struct ListedValue {
     at: Loc,
 }
 
-/// A value of a partitioned function.
+/// An argument of a partitioned function or the result of one of its operations, with type, sharding and line.
 #[derive(Clone, Debug)]
 pub struct ShardedValue {
     /// The operation that makes it, or `argument`.
@@ -166,7 +166,8 @@ pub struct ShardedValue {
     pub at: Loc,
 }
 
-/// A collective of a partitioned function.
+/// A collective in the program of each device of a partitioned function, with its mesh axes, bytes, number of runs and
+/// cause.
 #[derive(Clone, Debug)]
 pub struct CollectiveUse {
     /// Its name: `all_reduce`, `all_gather` and so on.
@@ -220,11 +221,11 @@ impl Shardings {
     }
 
     /// Result of partitioning: the graph of each device, and the shardings of its results.
-    pub(super) fn partitioned(&self) -> &PartitionedGraph {
+    pub(super) fn partitioned_graph(&self) -> &PartitionedGraph {
         &self.sharded.partitioned
     }
 
-    /// The mesh.
+    /// The mesh for which the function is partitioned.
     pub fn mesh(&self) -> &Arc<Mesh> {
         &self.mesh
     }
@@ -242,13 +243,13 @@ impl Shardings {
 
     /// The shardings of the results.
     pub fn results(&self) -> &[Sharding] {
-        &self.partitioned().results
+        &self.partitioned_graph().results
     }
 
     /// The collectives of one call; those of loops and branches are listed once.
     pub fn collectives(&self) -> Vec<CollectiveUse> {
         let mut all = vec![];
-        collect_collectives(&pallas_graph::simplify::simplify(&self.partitioned().graph), Some(1), &mut all);
+        collect_collectives(&pallas_graph::simplify::simplify(&self.partitioned_graph().graph), Some(1), &mut all);
         let mut written = vec![];
         collect_collectives(&self.sharded.flat, Some(1), &mut written);
         let written: HashSet<(&str, Loc)> = written.iter().map(|exchange| (exchange.name, exchange.at)).collect();
@@ -260,7 +261,7 @@ impl Shardings {
 
     /// The graph that every device runs on its blocks.
     pub(super) fn device_graph(&self) -> &Graph {
-        &self.partitioned().graph
+        &self.partitioned_graph().graph
     }
 
     /// The function on whole arrays, as a module of StableHLO and Shardy with what was declared: the shardings of
@@ -296,12 +297,12 @@ impl Shardings {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn to_local_stablehlo(&self) -> String {
-        self.partitioned().graph.to_stablehlo("main")
+        self.partitioned_graph().graph.to_stablehlo("main")
     }
 
     /// The graph that every device runs on its blocks, as text.
     pub fn to_local_text(&self) -> String {
-        self.partitioned().graph.to_string()
+        self.partitioned_graph().graph.to_string()
     }
 }
 
@@ -312,13 +313,13 @@ fn collect_collectives(graph: &Graph, times: Option<usize>, all: &mut Vec<Collec
             Op::Collective(op) if op.communicates() => all.push(CollectiveUse {
                 name: op.name(),
                 axes: op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect(),
-                bytes: op.bytes_sent(graph.ty(e.args[0])),
+                bytes: op.bytes_sent_per_device(graph.ty(e.args[0])),
                 times,
                 cause: match op.first_member_form() {
-                    Form::Fold(..) => "parts of a sum",
+                    CollectiveForm::Fold(..) => "parts of a sum",
                     // In a reshard every device receives a block; at the edge of an array there is no neighbour to send
                     // one.
-                    Form::FromMember(_) if op.source_members().contains(&None) => "rows of neighbours",
+                    CollectiveForm::FromMember(_) if op.source_members().contains(&None) => "rows of neighbours",
                     _ => "another division",
                 },
                 at: e.loc,

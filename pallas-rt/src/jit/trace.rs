@@ -29,7 +29,8 @@ struct OpenTrace {
     longest_axis: usize,
 }
 
-/// A parameter of a function that is traced.
+/// A parameter of a function that is being traced: its type, its states inside of a `shard_map`, and the longest axis
+/// of its mesh.
 #[derive(Clone, Debug)]
 pub(super) struct TracedParameter {
     pub ty: Type,
@@ -47,7 +48,7 @@ impl TracedParameter {
 
     /// A parameter of type `ty`, with the states and mesh of the array `like`.
     pub(super) fn with_type_like(ty: Type, like: &Array) -> TracedParameter {
-        TracedParameter { ty, states: manual_axis_states(like), longest_axis: longest_declared_axis_size(like) }
+        TracedParameter { ty, states: manual_axis_states(like), longest_axis: longest_declared_mesh_axis_size(like) }
     }
 
     /// A parameter of type `ty` that is declared on no mesh: a whole array (`None`), or a block in these states.
@@ -59,7 +60,7 @@ impl TracedParameter {
 /// Returns by axis of the mesh of the innermost `shard_map` the state of a value: varying, invariant, unreduced or
 /// reduced; `None` outside of one.
 pub(crate) fn manual_axis_states(x: &Array) -> Option<AxisStates> {
-    TRACES.with_borrow(|traces| manual_axis_states_in(traces, x))
+    OPEN_TRACES.with_borrow(|traces| manual_axis_states_in(traces, x))
 }
 
 fn manual_axis_states_in(traces: &[OpenTrace], x: &Array) -> Option<AxisStates> {
@@ -70,11 +71,12 @@ fn manual_axis_states_in(traces: &[OpenTrace], x: &Array) -> Option<AxisStates> 
 
 thread_local! {
     /// The functions that are being traced on this thread, the innermost last.
-    static TRACES: RefCell<Vec<OpenTrace>> = const { RefCell::new(vec![]) };
+    static OPEN_TRACES: RefCell<Vec<OpenTrace>> = const { RefCell::new(vec![]) };
 }
 static NEXT_TRACE_ID: AtomicU32 = AtomicU32::new(0);
 
-/// Result of tracing a function.
+/// Graph of a traced function, with the arrays that the function captures and the states of its results along mesh
+/// axes.
 pub(super) struct TracedFunction {
     /// Graph of the function; its last parameters stand for the captured arrays.
     pub graph: Graph,
@@ -92,7 +94,7 @@ pub(super) struct TraceGuard {
 
 impl Drop for TraceGuard {
     fn drop(&mut self) {
-        TRACES.with_borrow_mut(|traces| {
+        OPEN_TRACES.with_borrow_mut(|traces| {
             let depth = traces.iter().position(|trace| trace.id == self.id);
             traces.truncate(depth.unwrap_or(traces.len()));
         });
@@ -106,7 +108,7 @@ impl TraceGuard {
         let mut graph = Graph::default();
         let params: Vec<Var> = parameters.iter().map(|taken| graph.param(taken.ty.clone())).collect();
         let mut typing =
-            axis_names::innermost_manual_axes().map(|(mesh, manual)| AxisStateInference::new(&mesh, &manual));
+            axis_names::innermost_mesh_and_manual_axes().map(|(mesh, manual)| AxisStateInference::new(&mesh, &manual));
         if let Some(typing) = &mut typing {
             for (&p, taken) in params.iter().zip(parameters) {
                 taken.states.iter().for_each(|states| typing.define_states(p, states.clone()));
@@ -117,7 +119,7 @@ impl TraceGuard {
         let params: Vec<Array> = params.into_iter().map(|v| traced_array(&graph, v, id, &client)).collect();
         let parts = parameters.iter().map(|taken| taken.longest_axis).max().unwrap_or(1);
         let trace = OpenTrace { id, graph, client, captured: vec![], typing, longest_axis: parts };
-        TRACES.with_borrow_mut(|traces| traces.push(trace));
+        OPEN_TRACES.with_borrow_mut(|traces| traces.push(trace));
         (TraceGuard { id, _not_send: PhantomData }, params)
     }
 
@@ -126,14 +128,14 @@ impl TraceGuard {
     /// # Errors
     /// The first error of an operation that the results depend on; a trace that is not the innermost one.
     pub(super) fn end(self, results: &[Array]) -> Result<TracedFunction> {
-        if TRACES.with_borrow(|traces| traces.last().is_none_or(|innermost| innermost.id != self.id)) {
+        if OPEN_TRACES.with_borrow(|traces| traces.last().is_none_or(|innermost| innermost.id != self.id)) {
             let message = "a call ends while one that began inside of it, or around it, is still open; help: end calls in the \
                            reverse order of their beginnings";
             return Err(Error::Traced { message: message.into() });
         }
         let results = results.iter().map(|x| find_or_capture_variable(x, Loc::NONE)).collect::<Result<Vec<Var>>>()?;
-        let done = TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
-        record_longest_axis_size(done.longest_axis);
+        let done = OPEN_TRACES.with_borrow_mut(|traces| traces.pop()).expect("it is open");
+        record_longest_mesh_axis_size(done.longest_axis);
         let captured = done.captured.into_iter().map(|(array, _)| array).collect();
         let states = results.iter().map(|&r| done.typing.as_ref().map(|typing| typing.states(r))).collect();
         Ok(TracedFunction { graph: Graph { results, ..done.graph }, captured, states })
@@ -142,31 +144,31 @@ impl TraceGuard {
 
 /// Returns the number of devices along the longest axis of the mesh that an array is declared on; 1 without a
 /// declaration.
-fn longest_declared_axis_size(x: &Array) -> usize {
+fn longest_declared_mesh_axis_size(x: &Array) -> usize {
     let declared = x.placement().filter(|placement| placement.declared.is_some());
-    declared.map_or(1, |placement| longest_axis_size(&placement.mesh))
+    declared.map_or(1, |placement| longest_mesh_axis_size(&placement.mesh))
 }
 
-fn longest_axis_size(mesh: &Mesh) -> usize {
+fn longest_mesh_axis_size(mesh: &Mesh) -> usize {
     mesh.axes().iter().map(|axis| axis.size as usize).max().unwrap_or(1)
 }
 
 /// Records that the innermost traced function uses a mesh whose longest axis has `size` devices.
-fn record_longest_axis_size(size: usize) {
-    TRACES.with_borrow_mut(|traces| {
+fn record_longest_mesh_axis_size(size: usize) {
+    OPEN_TRACES.with_borrow_mut(|traces| {
         traces.last_mut().into_iter().for_each(|trace| trace.longest_axis = trace.longest_axis.max(size))
     });
 }
 
 /// Records that the innermost traced function uses this mesh.
-pub(super) fn record_mesh(mesh: &Mesh) {
-    record_longest_axis_size(longest_axis_size(mesh));
+pub(super) fn record_mesh_use(mesh: &Mesh) {
+    record_longest_mesh_axis_size(longest_mesh_axis_size(mesh));
 }
 
 /// Returns the number of devices along the longest axis of the meshes that functions being traced use; 1 without a
 /// mesh.
-pub(crate) fn longest_traced_axis_size() -> usize {
-    TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.longest_axis).max().unwrap_or(1))
+pub(crate) fn longest_traced_mesh_axis_size() -> usize {
+    OPEN_TRACES.with_borrow(|traces| traces.iter().map(|trace| trace.longest_axis).max().unwrap_or(1))
 }
 
 /// Traces a function with these parameters.
@@ -221,7 +223,7 @@ pub(super) fn type_of(x: &Array) -> Type {
 /// An array of a function whose trace is over, with the line `at` that uses it; the error of a poisoned array.
 fn find_or_capture_variable(x: &Array, at: Loc) -> Result<Var> {
     x.check()?;
-    TRACES.with_borrow_mut(|traces| {
+    OPEN_TRACES.with_borrow_mut(|traces| {
         if let ArrayContents::Traced(traced) = x.contents()
             && !traces.iter().any(|trace| trace.id == traced.trace)
         {
@@ -254,7 +256,7 @@ fn find_or_capture_variable(x: &Array, at: Loc) -> Result<Var> {
             typing.define_states(v, states);
         }
         top.captured.push((x.clone(), v));
-        top.longest_axis = top.longest_axis.max(longest_declared_axis_size(x));
+        top.longest_axis = top.longest_axis.max(longest_declared_mesh_axis_size(x));
         Ok(v)
     })
 }
@@ -280,7 +282,7 @@ type AppendEquations<'a> = Box<dyn FnOnce(&mut Graph) -> Result<Vec<Var>, Diag> 
 /// The error of `f`; inside of a `shard_map`, an operation that does not take its operands in their states along the
 /// mesh's axes (varying, unreduced ..).
 fn append_equations(at: Loc, f: AppendEquations<'_>) -> Result<Vec<Array>> {
-    TRACES.with_borrow_mut(|traces| {
+    OPEN_TRACES.with_borrow_mut(|traces| {
         let OpenTrace { id, graph, client, typing, .. } = traces.last_mut().expect("a function is being traced");
         graph.at = at;
         let first = graph.equations.len();
@@ -305,9 +307,9 @@ type SingleOpKey = (Client, Graph, Option<OperandShardings>);
 type BuildEquations<'a, R> = Box<dyn FnOnce(&mut Graph, &[Var]) -> Result<R, Diag> + 'a>;
 
 /// The sharding constraint whose result is this traced array, its line, and its operand; `None` for any other array.
-pub(super) fn constraint_of(x: &Array) -> Option<(MeshSharding, Loc, Array)> {
+pub(super) fn sharding_constraint_of(x: &Array) -> Option<(MeshSharding, Loc, Array)> {
     let ArrayContents::Traced(traced) = x.contents() else { return None };
-    TRACES.with_borrow(|traces| {
+    OPEN_TRACES.with_borrow(|traces| {
         let OpenTrace { id, graph, client, .. } = traces.iter().find(|trace| trace.id == traced.trace)?;
         let equation = graph.equations.iter().rev().find(|e| e.results == [Var(traced.value)])?;
         let placed = equation.op.sharding_constraint()?.clone();
@@ -317,12 +319,12 @@ pub(super) fn constraint_of(x: &Array) -> Option<(MeshSharding, Loc, Array)> {
 
 /// Number of sharding groups in the innermost graph.
 pub(super) fn sharding_group_count() -> u32 {
-    TRACES.with_borrow(|traces| traces.last().map_or(0, |trace| trace.graph.sharding_group_count()))
+    OPEN_TRACES.with_borrow(|traces| traces.last().map_or(0, |trace| trace.graph.sharding_group_count()))
 }
 
 /// Returns true inside of a function that is being traced.
 pub(crate) fn is_tracing() -> bool {
-    TRACES.with_borrow(|traces| !traces.is_empty())
+    OPEN_TRACES.with_borrow(|traces| !traces.is_empty())
 }
 
 /// Applies an operation that makes an array without reading one, such as a range. Inside of a function that is being
@@ -335,7 +337,7 @@ pub(crate) fn create_array(
     if !is_tracing() {
         return apply(args, at, equations);
     }
-    first_or_poisoned(append_to_innermost(args, at, as_multi_result(Box::new(equations))), args)
+    only_result_or_poisoned(append_to_innermost_graph(args, at, as_multi_result(Box::new(equations))), args)
 }
 
 /// Applies an operation to arrays. It is appended to the innermost graph if an operand is traced, or if there are no
@@ -350,28 +352,29 @@ pub(crate) fn apply(
 }
 
 fn apply_single_result(args: &[&Array], at: Loc, equations: BuildEquations<'_, Var>) -> Array {
-    first_or_poisoned(apply_boxed(args, at, as_multi_result(equations)), args)
+    only_result_or_poisoned(apply_boxed_operation(args, at, as_multi_result(equations)), args)
 }
 
-/// The client of the innermost function that is being traced.
-pub(crate) fn innermost_client() -> Option<Client> {
-    TRACES.with_borrow(|traces| traces.last().map(|trace| trace.client.clone()))
+/// Returns the client of the innermost function that is being traced on this thread; `None` outside of one.
+pub(crate) fn innermost_trace_client() -> Option<Client> {
+    OPEN_TRACES.with_borrow(|traces| traces.last().map(|trace| trace.client.clone()))
 }
 
 fn as_multi_result(equations: BuildEquations<'_, Var>) -> BuildEquations<'_, Vec<Var>> {
     Box::new(|graph, vars| Ok(vec![equations(graph, vars)?]))
 }
 
-/// The only result; after an error an array that holds it, with the type of the first operand.
-fn first_or_poisoned(made: Result<Vec<Array>>, args: &[&Array]) -> Array {
-    match made {
+/// Returns the only result of an operation on `args`; after an error an array that holds it, with the type of the first
+/// operand.
+fn only_result_or_poisoned(results: Result<Vec<Array>>, args: &[&Array]) -> Array {
+    match results {
         Ok(mut made) => made.remove(0),
         Err(error) => poisoned_result(error, args),
     }
 }
 
 /// Appends an operation to the innermost graph; operands from outside of it become its parameters.
-fn append_to_innermost(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+fn append_to_innermost_graph(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     // Traced operands come first: on another thread there is no graph for the others.
     args.iter().filter(|x| x.is_traced()).try_for_each(|x| find_or_capture_variable(x, at).map(drop))?;
     let vars = args.iter().map(|x| find_or_capture_variable(x, at)).collect::<Result<Vec<Var>>>()?;
@@ -383,28 +386,28 @@ fn append_to_innermost(args: &[&Array], at: Loc, equations: BuildEquations<'_, V
 ///
 /// # Errors
 /// The error of the operation or of an operand; operands on several clients.
-pub(super) fn apply_all(
+pub(super) fn apply_multi_result(
     args: &[&Array],
     at: Loc,
     equations: impl FnOnce(&mut Graph, &[Var]) -> Result<Vec<Var>, Diag>,
 ) -> Result<Vec<Array>> {
-    apply_boxed(args, at, Box::new(equations))
+    apply_boxed_operation(args, at, Box::new(equations))
 }
 
 /// Appends an operation to the innermost graph, or runs it at once; see [`apply`] for the choice.
-fn apply_boxed(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>) -> Result<Vec<Array>> {
+fn apply_boxed_operation(args: &[&Array], at: Loc, equations: BuildEquations<'_, Vec<Var>>) -> Result<Vec<Array>> {
     let chosen;
     let client = match args.first() {
         Some(x) => x.client(),
         None => {
-            chosen = innermost_client().map_or_else(Client::from_env, Ok)?;
+            chosen = innermost_trace_client().map_or_else(Client::from_env, Ok)?;
             &chosen
         }
     };
     args.iter().try_for_each(|x| x.check().map(drop))?;
     args.iter().try_for_each(|x| x.check_client(client, &|| "an operand".into())).map_err(|e| e.called_at(at))?;
     if args.iter().any(|x| x.is_traced()) || args.is_empty() && is_tracing() {
-        return append_to_innermost(args, at, equations);
+        return append_to_innermost_graph(args, at, equations);
     }
     let mut graph = Graph::default();
     let params: Vec<Var> = args.iter().map(|x| graph.param(type_of(x))).collect();
@@ -430,7 +433,7 @@ pub(super) fn run_single_op(graph: Graph, client: &Client, args: &[&Array]) -> R
                 Compilation::new(CompilationInput { declared, ..CompilationInput::from_graph(key.1.clone(), client) })
                     .into_program()?,
             );
-            SINGLE_OP_PROGRAMS.retain(|(client, ..)| client.is_used());
+            SINGLE_OP_PROGRAMS.retain(|(client, ..)| client.is_in_use());
             SINGLE_OP_PROGRAMS.get_or_insert(key, program)
         }
     };

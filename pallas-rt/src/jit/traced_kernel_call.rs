@@ -1,6 +1,6 @@
 //! Kernels as operations of a function that is being traced.
 use super::program::cache_kernel;
-use super::trace::{apply_all, type_of};
+use super::trace::{apply_multi_result, type_of};
 use crate::array::Array;
 use crate::exec::Compiled;
 use pallas_device::error::Result;
@@ -13,7 +13,7 @@ use pallas_ir::{Literal, Loc, Type};
 ///
 /// # Errors
 /// Arrays of a function whose trace is over, or on another client.
-pub(crate) fn kernel_call(
+pub(crate) fn append_kernel_call(
     compiled: &Compiled,
     geometry: &LaunchGeometry,
     params: Vec<Literal>,
@@ -31,5 +31,5 @@ pub(crate) fn kernel_call(
     };
     cache_kernel(compiled);
     let args: Vec<&Array> = arrays.iter().collect();
-    apply_all(&args, at, |graph, v| graph.push_multi_result(call, v))
+    apply_multi_result(&args, at, |graph, v| graph.push_multi_result(call, v))
 }

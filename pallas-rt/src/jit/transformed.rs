@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Options of a transformation, which build the transformed closure of a function.
 pub trait Transformation<Args: Tree + 'static, F: Function<Args>>: Clone + Send + Sync + 'static {
-    /// Result of a successful call.
+    /// Result of a successful call of the transformed function.
     type Out;
-    /// Type of the boxed closure.
+    /// Type of the transformed function as a boxed closure: `Box<dyn Fn(&Array) -> Result<Array> + Send + Sync>`.
     type Call: Send + Sync + 'static;
     /// Builds the closure of a function; `at` is the line that messages name.
     #[doc(hidden)]

@@ -3,7 +3,7 @@ use super::axis_names;
 use super::batch_axes::BatchAxes;
 use super::compile::convert_transform_error;
 use super::function::{CallArguments, Function};
-use super::trace::{TracedFunction, TracedParameter, apply_all, type_of};
+use super::trace::{TracedFunction, TracedParameter, apply_multi_result, type_of};
 use super::traced::{common_client, trace_function_with_parameters};
 use super::transformed::{Transformation, Transformed, box_call};
 use crate::array::{Array, canonicalize_axis};
@@ -215,7 +215,7 @@ impl Batch {
         .map_err(convert_transform_error)?;
         let places = results.result_axes(&graph, &has, at)?;
         let all: Vec<&Array> = args.iter().chain(&captured).collect();
-        apply_all(&all, at, |to, vars| {
+        apply_multi_result(&all, at, |to, vars| {
             let mut vars = vars.to_vec();
             for (v, axis) in vars.iter_mut().zip(along) {
                 if let Some(axis) = *axis {

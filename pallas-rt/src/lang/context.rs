@@ -25,7 +25,7 @@ const POISONED_VALUE: Value = Value(u32::MAX);
 
 /// The first error in a kernel's body, with the user's line that caused it.
 #[derive(Clone, Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct BodyMistake {
     /// The diagnostic.
     pub diag: Diag,
     /// The user's line.
@@ -53,7 +53,7 @@ struct KernelContext {
     open: Vec<u32>,
     /// Id of the region that was opened last.
     regions: u32,
-    mistake: Option<Mistake>,
+    mistake: Option<BodyMistake>,
     /// The line at which the kernel was called.
     entered: Loc,
 }
@@ -78,7 +78,7 @@ pub(crate) fn is_tracing() -> bool {
 ///
 /// # Errors
 /// The first mistake of the body.
-pub(crate) fn trace(builder: Builder, call_loc: Loc, f: impl FnOnce()) -> Result<Builder, Mistake> {
+pub(crate) fn trace_body(builder: Builder, call_loc: Loc, f: impl FnOnce()) -> Result<Builder, BodyMistake> {
     let (context, panic) = run_in_context(ContextMode::Trace(builder), call_loc, f);
     match (context.mistake, panic, context.mode) {
         (Some(mistake), ..) => Err(mistake),
@@ -138,7 +138,7 @@ impl KernelContext {
     }
     /// Records an error of the body, unless an earlier one is recorded.
     fn record_error(&mut self, diag: Diag, loc: Loc) {
-        self.mistake.get_or_insert(Mistake { diag, loc });
+        self.mistake.get_or_insert(BodyMistake { diag, loc });
     }
     /// Returns the values of handles; `None` if one is poisoned, or of another kernel call or a closed region, which is
     /// an error.
@@ -177,7 +177,7 @@ impl KernelContext {
             ContextMode::Eager(eager) => eager.machine.kernel(),
         }
     }
-    fn ty(&self, h: Handle) -> Option<Type> {
+    fn type_of(&self, h: Handle) -> Option<Type> {
         if h.value == POISONED_VALUE || !self.can_use(&h) {
             return None;
         }
@@ -279,11 +279,11 @@ pub(crate) fn emit_constant(x: Literal) -> Handle {
 #[track_caller]
 pub(crate) fn type_of(h: Handle) -> Option<Type> {
     let loc = Loc::caller();
-    with_context(|c| c.resolve_handles(&[h], loc).and_then(|_| c.ty(h))).flatten()
+    with_context(|c| c.resolve_handles(&[h], loc).and_then(|_| c.type_of(h))).flatten()
 }
 /// Returns a value's type for its `Debug` text; `None`, without an error, for a handle of another kernel call.
 pub(crate) fn type_for_debug(h: Handle) -> Option<Type> {
-    with_context(|c| c.ty(h)).flatten()
+    with_context(|c| c.type_of(h)).flatten()
 }
 
 /// Id of the running kernel call, which its refs record; 0 outside of kernels.
@@ -374,7 +374,8 @@ pub(crate) struct EagerRegionMark {
     values: usize,
 }
 
-/// Opens a region of eager execution; [`close_eager_region`] ends it.
+/// Opens a region (a side of an `if`, or an iteration of a loop) in eager mode, and returns the mark with which
+/// [`close_eager_region`] frees its values. While tracing it only returns an empty mark.
 pub(crate) fn open_eager_region() -> EagerRegionMark {
     with_context(|c| {
         let ContextMode::Eager(eager) = &c.mode else { return EagerRegionMark::default() };
@@ -421,7 +422,7 @@ pub(crate) fn types_of(handles: &[Handle], loc: Loc) -> Vec<Type> {
     with_context(|c| {
         c.resolve_handles(handles, loc);
         // After an error a value may have no type; any type lets the trace continue.
-        handles.iter().map(|&h| c.ty(h).unwrap_or(Type::scalar(DType::I32))).collect()
+        handles.iter().map(|&h| c.type_of(h).unwrap_or(Type::scalar(DType::I32))).collect()
     })
     .unwrap_or_default()
 }
@@ -464,14 +465,14 @@ pub(crate) fn append_with_regions(
     args: &[Handle],
     result_count: usize,
     loc: Loc,
-    f: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Diag>,
+    append_instruction: impl FnOnce(&mut Builder, &[Value]) -> Result<Vec<Value>, Diag>,
 ) -> Vec<Handle> {
     with_context(|c| {
         let args = c.resolve_handles(args, loc);
         let failed = vec![POISONED_HANDLE; result_count];
         // After a mistake regions may lack their yields: nothing more is appended.
         let (Some(args), None, ContextMode::Trace(b)) = (args, &c.mistake, &mut c.mode) else { return failed };
-        match f(b, &args) {
+        match append_instruction(b, &args) {
             Ok(values) => values.into_iter().map(|v| c.handle(v)).collect(),
             Err(diag) => {
                 c.record_error(diag, loc);

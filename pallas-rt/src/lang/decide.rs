@@ -42,16 +42,17 @@ pub trait Condition<When: Decision>: Truth {}
 impl Condition<AtTrace> for bool {}
 impl Condition<AtRunTime> for Scalar<bool> {}
 
-/// Decision that the host makes, once, while the kernel is traced.
+/// Decision that the host makes once, while the kernel is traced, about a condition that is a `bool`.
 #[derive(Clone, Copy, Debug)]
 pub enum AtTrace {}
-/// Decision that each program makes as it runs.
+/// Decision that each program makes as it runs, about a condition that is a run-time `Scalar<bool>`.
 #[derive(Clone, Copy, Debug)]
 pub enum AtRunTime {}
-/// Decision for each element of a tile of `bool`s: both sides of `&&` or `||` are computed.
+/// Decision for each element of a tile of `bool`s on the left of `&&` or `||`: both sides are computed.
 #[derive(Clone, Copy, Debug)]
 pub enum Elementwise {}
-/// No decision: no condition has it, so that rustc can't infer a decision from something other than the condition.
+/// Stands for no decision: no condition has this type, so that rustc can't infer a decision from something other than
+/// the condition.
 #[derive(Clone, Copy, Debug)]
 pub enum Undecided {}
 
@@ -225,20 +226,21 @@ impl<T> Steady<Undecided> for T {}
 #[diagnostic::do_not_recommend]
 impl<T: Sync> Steady<AtRunTime> for T {}
 
-/// A variable that a region only reads.
+/// A variable that the body of a staged `if`, `for` or `while` reads and does not change.
 #[derive(Debug)]
 pub struct Held<'a, When, T>(pub DecisionKey<When>, pub &'a T);
 
 impl<'a, When, T: RefUnwindSafe> Held<'a, When, T> {
-    /// Borrows the variable.
+    /// Borrows the variable; types without [`RefUnwindSafe`] have the method of [`Otherwise`] instead.
     #[inline]
     pub fn steady(&self) -> &'a T {
         self.1
     }
 }
-/// Gives types without [`RefUnwindSafe`] a method `steady`, if they are [`Steady`] for the decision.
+/// Second choice of method resolution for `steady` on a [`Held`] variable: types without [`RefUnwindSafe`] have it if
+/// they are [`Steady`] for the decision.
 pub trait Otherwise<'a, When, T> {
-    /// Borrows the variable.
+    /// Borrows the variable, whose type has to be [`Steady`] for the decision.
     fn steady(&self) -> &'a T
     where
         T: Steady<When>;
@@ -265,7 +267,7 @@ impl<T> Drop for HostValuesStayTheSameWhereDecidedAtRunTime<T> {
 /// A value that carries a region's decision `When` as a type to the functions that the expansion calls.
 pub type DecisionKey<When> = PhantomData<When>;
 
-/// A variable that a region changes.
+/// Reference to a variable that the body of a staged `if`, `for` or `while` changes.
 pub type Slot<'a, When> = &'a mut (dyn Changes<When> + 'a);
 
 /// Borrows a variable that the region changes, as a [`Slot`].

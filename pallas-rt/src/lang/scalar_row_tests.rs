@@ -6,7 +6,7 @@ use super::context;
 use super::random::gpus;
 use super::tile::{Tile, emit_structural};
 use crate::prelude::*;
-use pallas_ir::scalar::{Gpu, Ty};
+use pallas_ir::scalar::{SignatureType, WgslAccuracy};
 use pallas_ir::{Literal, Op, ScalarOp, structural as ops};
 
 /// Applies the scalar operation with the index `op`, and stores the result's bits.
@@ -24,8 +24,8 @@ fn row<E: Elem>(
     let mut args = vec![];
     for (_, ty) in op.row().operands {
         args.push(match ty {
-            Ty::Is(_) => mask.load().ne(0).handle,
-            Ty::T => given.next().expect("no row has more"),
+            SignatureType::Is(_) => mask.load().ne(0).handle,
+            SignatureType::T => given.next().expect("no row has more"),
         });
     }
     let mut result = context::emit(Op::Scalar(op), &args);
@@ -91,7 +91,7 @@ fn float(dtype: DType, bits: u32) -> f64 {
 
 /// Returns true if a result is within the row's error bound; see [`Gpu`].
 fn holds(op: ScalarOp, dtype: DType, args: &[f64], want: u32, got: u32) -> bool {
-    let Gpu::Finite(ulp) = op.row().gpu else {
+    let WgslAccuracy::Finite(ulp) = op.row().gpu else {
         let (x, y) = (float(dtype, want), float(dtype, got));
         return want == got || dtype.is_float() && (x.is_nan() && y.is_nan() || x.is_subnormal() && y == 0.0);
     };
@@ -139,12 +139,12 @@ fn rows_of<E: Elem>(client: &Client, wrong: &mut Vec<String>) {
     for (i, &op) in ScalarOp::ALL.iter().enumerate() {
         let row = op.row();
         let types: Vec<DType> =
-            row.operands.iter().map(|(_, ty)| if let Ty::Is(is) = ty { *is } else { E::DTYPE }).collect();
-        let Ok(result) = op.infer(&types) else { continue };
+            row.operands.iter().map(|(_, ty)| if let SignatureType::Is(is) = ty { *is } else { E::DTYPE }).collect();
+        let Ok(result) = op.infer_dtype(&types) else { continue };
         let name = format!("{op} of {}", E::DTYPE);
         let want = run(&Client::interpreter(), i).unwrap_or_else(|e| panic!("{name}: {e}"));
         let got = run(client, i).unwrap_or_else(|e| panic!("{name}: {e}"));
-        let open = row.operands.iter().filter(|(_, ty)| *ty == Ty::T).count();
+        let open = row.operands.iter().filter(|(_, ty)| *ty == SignatureType::T).count();
         let args = |at: usize| pick(at).iter().take(open).map(|x| x.as_f64()).collect::<Vec<f64>>();
         let bad: Vec<usize> = (0..n * n).filter(|&at| !holds(op, result, &args(at), want[at], got[at])).collect();
         if let Some(&at) = bad.first() {

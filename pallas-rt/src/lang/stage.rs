@@ -73,7 +73,7 @@ impl<When: Decision> If<When> {
             when: PhantomData,
         }
     }
-    /// Returns the decision of the `if`, for the functions that take it.
+    /// Returns a key whose type `When` is the time at which the condition is decided, for functions that infer it.
     pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
@@ -188,7 +188,8 @@ pub struct For {
     loc: Loc,
 }
 impl For {
-    /// Opens the loop.
+    /// Begins a staged `for` over `range` at the caller's line; in eager mode, reads the bounds and counts the
+    /// iterations.
     #[track_caller]
     pub fn new(range: Range) -> For {
         let mut count = (0, 1, 0);
@@ -206,7 +207,7 @@ impl For {
         }
         For { range, at: -1, count, init: vec![], mark: EagerRegionMark::default(), loc: Loc::caller() }
     }
-    /// Returns the decision of the loop, for the functions that take it.
+    /// Returns a key whose type says that the loop is decided at run time, for functions that infer it.
     pub fn key(&self) -> DecisionKey<AtRunTime> {
         PhantomData
     }
@@ -215,7 +216,8 @@ impl For {
         self.at += 1;
         if context::is_tracing() { self.record_iteration(slots) } else { self.begin_eager_iteration(slots) }
     }
-    /// Records the body at the first call, and appends the loop at the second.
+    /// Records the loop while tracing: the first call opens the body and returns the index, the second closes the body,
+    /// appends the loop and returns `None`.
     fn record_iteration(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         if self.at == 0 {
             self.init = read_slot_handles(slots);
@@ -234,7 +236,7 @@ impl For {
         write_slot_handles(slots, &results);
         None
     }
-    /// Begins the next iteration in eager mode.
+    /// Begins the next iteration in eager mode and returns its index; `None` after the last one or a fault.
     fn begin_eager_iteration(&mut self, slots: &mut [Slot<'_, AtRunTime>]) -> Option<Scalar<i32>> {
         let (lo, step, trips) = self.count;
         let more = self.at < trips && context::can_continue_loop();

@@ -17,14 +17,15 @@ pub struct While<When> {
     when: PhantomData<When>,
 }
 impl<When: Decision> While<When> {
-    /// Opens the loop.
+    /// Begins a staged `while` at the caller's line, before its first iteration.
     #[track_caller]
     #[allow(clippy::new_without_default, reason = "it stands for a place in the source")]
     pub fn new() -> Self {
         let (mark, loc) = (EagerRegionMark::default(), Loc::caller());
         While { rounds: 0, mark, init: vec![], test: None, tested: None, loc, when: PhantomData }
     }
-    /// Returns the loop's decision, for the functions that take it.
+    /// Returns a key whose type `When` is the time at which the loop's condition is decided, for functions that infer
+    /// it.
     pub fn key(&self) -> DecisionKey<When> {
         PhantomData
     }
@@ -34,7 +35,8 @@ impl<When: Decision> While<When> {
     pub fn gate(&self) -> Option<When::Pass> {
         When::pass()
     }
-    /// Begins an iteration, before its condition. Returns false when the recording is complete.
+    /// Begins an iteration, before its condition; `slots` are the variables that the loop changes. Returns false at the
+    /// second call while tracing, which appends the recorded loop; in eager mode it always returns true.
     pub fn head(&mut self, slots: &mut [Slot<'_, When>]) -> bool {
         self.rounds += 1;
         if !context::is_tracing() {
@@ -57,8 +59,8 @@ impl<When: Decision> While<When> {
         write_slot_handles(slots, &results);
         false
     }
-    /// Takes the condition, and returns true if the body runs now. The region of an eager loop's last condition ends
-    /// with the enclosing one.
+    /// Takes the condition, and returns true if the body is run or recorded now. Once it is false in eager mode, the
+    /// iteration's region stays open until the enclosing one ends.
     #[track_caller]
     #[inline]
     pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {

@@ -39,7 +39,7 @@ pub(crate) trait WordArithmetic {
     fn constant(&mut self, x: u32) -> Result<Self::Word, Self::Error>;
     /// Appends the sum modulo 2^32.
     fn add(&mut self, a: Self::Word, b: Self::Word) -> Result<Self::Word, Self::Error>;
-    /// Appends the exclusive or.
+    /// Appends the bitwise exclusive or of two words to the kernel or graph that is being built.
     fn xor(&mut self, a: Self::Word, b: Self::Word) -> Result<Self::Word, Self::Error>;
     /// The word rotated to the left by 1 to 31 bits.
     fn rotate_left(&mut self, x: Self::Word, by: u32) -> Result<Self::Word, Self::Error>;

@@ -1,6 +1,6 @@
 //! From a call's arrays to the sizes of dimensions, and every check that needs numbers.
 use super::spec::{Argument, BlockDim, KernelSpec, Kind, Site, SpecOperand};
-use crate::exec::OperandArrays;
+use crate::exec::OperandArraysWithDonation;
 use crate::{Array, Error, Result};
 use pallas_device::{ByOperand, LaunchGeometry, argument_indices};
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, MAX_RANK, SizeError};
@@ -8,7 +8,7 @@ use smallvec::smallvec;
 use std::collections::BTreeMap;
 
 /// For each dimension's name, its size, and the operand or parameter that gave it, for messages.
-type BoundNames = BTreeMap<String, (i64, String)>;
+type BoundSizes = BTreeMap<String, (i64, String)>;
 
 /// The sizes determined by the spec and the shapes of a call's arrays.
 pub(super) struct CallSizes {
@@ -24,7 +24,7 @@ pub(super) struct CallSizes {
 pub(super) fn arguments_by_operand(
     kernel: &Kernel,
     arguments: Vec<Argument>,
-) -> (ByOperand<Option<Literal>>, OperandArrays) {
+) -> (ByOperand<Option<Literal>>, OperandArraysWithDonation) {
     let count = kernel.operands.len();
     let (mut params, mut arrays) = (smallvec![None; count], vec![None; count]);
     for (i, argument) in argument_indices(kernel).zip(arguments) {
@@ -66,7 +66,7 @@ pub(super) fn bind_sizes(site: &Site<'_>, spec: &KernelSpec, arguments: &[Argume
 
 /// Determines the sizes; unlike those of [`bind_sizes`], errors lack the kernel's name and line.
 fn determine_sizes(site: &Site<'_>, spec: &KernelSpec, arguments: &[Option<&Argument>]) -> Result<CallSizes, Diag> {
-    let mut names: BoundNames = BTreeMap::new();
+    let mut names: BoundSizes = BTreeMap::new();
     for (name, n) in site.given {
         names.insert((*name).to_string(), (*n, format!("parameter `{name}`")));
     }
@@ -145,7 +145,7 @@ fn check_fill_value(operand: &SpecOperand, option: &str, number: Option<f64>) ->
 }
 
 /// Checks an array against its operand's declaration, and binds the names of its dimensions to their sizes.
-fn bind_array(operand: &SpecOperand, array: &Array, names: &mut BoundNames) -> Result<(), Diag> {
+fn bind_array(operand: &SpecOperand, array: &Array, names: &mut BoundSizes) -> Result<(), Diag> {
     if array.dtype() != operand.dtype {
         let message = format!("`{}` holds {}, found an array of {}", operand.name, operand.dtype, array.dtype());
         return call_error("dtype", message, "convert the array, or choose the kernel's element type");

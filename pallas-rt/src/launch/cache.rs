@@ -2,11 +2,11 @@
 //!
 //! Array extents that size no block are no part of the key: one entry serves every sequence length.
 use super::bind::CallSizes;
-use super::fixed_values::{FixedKey, StoredFixed};
+use super::fixed_values::{FixedKey, StoredFixedValue};
 use super::spec::{KernelSpec, Site};
 use crate::Result;
 use crate::exec::Compiled;
-use pallas_device::{CACHE_HITS, Lru, TRACES, startup};
+use pallas_device::{CACHE_HITS, KERNEL_TRACES, Lru, startup};
 use pallas_ir::{DType, Kernel, Loc};
 use parking_lot::Mutex;
 use std::any::TypeId;
@@ -22,7 +22,7 @@ pub(super) struct CallKey {
     /// The type of the kernel's body, which has all generic arguments.
     instance: TypeId,
     /// `None`: some `#[fixed]` value can't be compared, so the trace itself is the key.
-    fixed: Option<Vec<StoredFixed>>,
+    fixed: Option<Vec<StoredFixedValue>>,
     sizes: Vec<(String, i64)>,
     operands: Vec<(String, Vec<usize>)>,
     trace: String,
@@ -43,21 +43,23 @@ struct LastTrace {
 static LAST_TRACES: LazyLock<Mutex<HashMap<TypeId, LastTrace>>> = LazyLock::new(Mutex::default);
 
 /// Returns a warning, at most once for each kernel, that the value of a `#[fixed]` argument changes from call to call.
-/// `fixed` has names and types of these arguments, `uncomparable` the index of one that can't be compared.
-fn changing_fixed_warning(
+/// `fixed_arguments` has names and types of these arguments, `uncomparable_argument` the index of one that can't be
+/// compared.
+fn changing_fixed_argument_warning(
     call: &CallKey,
-    fixed: &[(&'static str, &'static str)],
-    uncomparable: Option<usize>,
+    fixed_arguments: &[(&'static str, &'static str)],
+    uncomparable_argument: Option<usize>,
 ) -> Option<String> {
     let mut all = LAST_TRACES.lock();
     let new = || LastTrace { last: call.clone(), changing: None, warned: false };
     let traced = all.entry(call.instance).or_insert_with(new);
     let last = std::mem::replace(&mut traced.last, call.clone());
     let same = CallKey { fixed: call.fixed.clone(), ..last.clone() } == *call;
-    let differing = |(a, b): (&Vec<StoredFixed>, &Vec<StoredFixed>)| -> Vec<usize> {
+    let differing = |(a, b): (&Vec<StoredFixedValue>, &Vec<StoredFixedValue>)| -> Vec<usize> {
         (0..a.len()).filter(|&i| a[i] != b[i]).collect()
     };
-    let changed = match (uncomparable, last.fixed.as_ref().zip(call.fixed.as_ref()).map(differing).as_deref()) {
+    let changed = match (uncomparable_argument, last.fixed.as_ref().zip(call.fixed.as_ref()).map(differing).as_deref())
+    {
         (Some(i), _) | (None, Some(&[i])) if same => i,
         _ => {
             traced.changing = None;
@@ -69,7 +71,7 @@ fn changing_fixed_warning(
     if count < FIXED_CHANGES_BEFORE_WARNING || std::mem::replace(&mut traced.warned, true) {
         return None;
     }
-    let (name, ty) = fixed[changed];
+    let (name, ty) = fixed_arguments[changed];
     // Parameters are of element types.
     let parameter = match ty {
         "usize" | "isize" => Some("i32".to_string()),
@@ -91,7 +93,7 @@ fn changing_fixed_warning(
 }
 
 impl CallKey {
-    pub(super) fn new(site: &Site<'_>, spec: &KernelSpec, sizes: &CallSizes, instance: TypeId) -> CallKey {
+    pub(super) fn new(site: &Site<'_>, spec: &KernelSpec, sizes: &CallSizes, body_type: TypeId) -> CallKey {
         let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
         let fixed = site.fixed.iter().map(FixedKey::stored_value).collect();
         // Blocks and dims may mention const generics and outer constants; an operand without dims has its array's
@@ -104,11 +106,11 @@ impl CallKey {
         };
         let operands = (0..spec.operands.len()).map(|i| (describe(i), shape(i))).collect();
         let trace = format!("{:?}", spec.grid);
-        CallKey { name: site.name, at: site.at, instance, fixed, sizes: statics, operands, trace }
+        CallKey { name: site.name, at: site.at, instance: body_type, fixed, sizes: statics, operands, trace }
     }
 }
 
-static KERNEL_CACHE: LazyLock<Lru<CallKey, Compiled>> = LazyLock::new(|| Lru::new(Compiled::estimated_bytes));
+static KERNEL_CACHE: LazyLock<Lru<CallKey, Compiled>> = LazyLock::new(|| Lru::new(Compiled::estimated_memory_bytes));
 
 /// Returns the compiled kernel of a call, which is traced if it is not in the cache.
 pub(super) fn find_or_compile(site: &Site<'_>, call: &CallKey, trace: impl Fn() -> Result<Kernel>) -> Result<Compiled> {
@@ -119,7 +121,7 @@ pub(super) fn find_or_compile(site: &Site<'_>, call: &CallKey, trace: impl Fn() 
         return Ok(found);
     }
     startup::freeze_on_described_use(|| format!("kernel `{}` ({})", call.name, call.at))?;
-    TRACES.fetch_add(1, Relaxed);
+    KERNEL_TRACES.fetch_add(1, Relaxed);
     let kernel = trace()?;
     // Where values can't be compared, equal traces are equal kernels.
     let key = match call.fixed {
@@ -132,7 +134,9 @@ pub(super) fn find_or_compile(site: &Site<'_>, call: &CallKey, trace: impl Fn() 
     if !site.fixed.is_empty() {
         let fixed: Vec<_> = site.fixed.iter().map(|fixed| (fixed.name, fixed.ty)).collect();
         let uncomparable = site.fixed.iter().position(|fixed| fixed.stored_value().is_none());
-        changing_fixed_warning(call, &fixed, uncomparable).into_iter().for_each(|warning| log::warn!("{warning}"));
+        changing_fixed_argument_warning(call, &fixed, uncomparable)
+            .into_iter()
+            .for_each(|warning| log::warn!("{warning}"));
     }
     Ok(KERNEL_CACHE.get_or_insert(key, Compiled::from_trace(kernel)))
 }
@@ -156,10 +160,12 @@ mod tests {
     fn kernels_are_apart_on_disk_by_constants_and_lines() {
         let x = Client::cpu().full(&[8], 1.0f32).expect("it fits");
         let traced = |factor: f32| {
-            let [traced, _] = &crate::launch::collect_kernels(|| times(&x, factor)).expect("it is compiled")[0];
+            let [traced, _] =
+                &crate::launch::collect_traced_and_lowered_kernels(|| times(&x, factor)).expect("it is compiled")[0];
             Kernel::clone(traced)
         };
-        let identity = |kernel: Kernel| KernelSource::new(kernel, crate::exec::CPU_THRESHOLDS).disk_key().clone();
+        let identity =
+            |kernel: Kernel| KernelSource::new(kernel, crate::exec::CPU_METHOD_THRESHOLDS).disk_key().clone();
         let mut moved = traced(2.0);
         moved.locs.iter_mut().for_each(|loc| loc.line += 1);
         assert_eq!(identity(traced(2.0)), identity(traced(2.0)));
@@ -183,7 +189,7 @@ mod tests {
             }
         };
         let told = |calls: &mut dyn Iterator<Item = CallKey>| -> Vec<String> {
-            calls.filter_map(|call| changing_fixed_warning(&call, &[("factor", "u64")], None)).collect()
+            calls.filter_map(|call| changing_fixed_argument_warning(&call, &[("factor", "u64")], None)).collect()
         };
         assert_eq!(told(&mut (0..100).map(|i| call(i as f32, i / 8))), [""; 0], "sizes change too");
         let warnings = told(&mut (0..100).map(|i| call(i as f32 + 0.5, 8)));

@@ -46,33 +46,33 @@ fn run_or_trace_call(
     spec: &Declared,
     maps: IndexMaps<'_>,
     body: &dyn KernelBody,
-    instance: TypeId,
+    body_type: TypeId,
 ) -> Result<Vec<Array>> {
     for argument in &arguments {
         if let Argument::Array(array, _) = argument
             && !(cfg!(feature = "graph") && array.is_traced())
         {
-            array.check_argument(site.name, site.called)?;
+            array.check_kernel_argument(site.name, site.called)?;
         }
     }
-    called_at(site.called, launch_unpoisoned(site, arguments, spec, maps, body, instance))
+    called_at(site.called, dispatch_unpoisoned_call(site, arguments, spec, maps, body, body_type))
 }
 
 /// Runs, traces or records a call, none of whose arrays carries an error.
-fn launch_unpoisoned(
+fn dispatch_unpoisoned_call(
     site: &Site<'_>,
     arguments: Vec<Argument>,
     spec: &Declared,
     maps: IndexMaps<'_>,
     body: &dyn KernelBody,
-    instance: TypeId,
+    body_type: TypeId,
 ) -> Result<Vec<Array>> {
     if let Some(outer) = context::running_call_loc() {
         let message = format!("kernel `{}` is called inside of the kernel made at {outer}", site.name);
         let help = "call a helper function over tiles instead; kernels are called with arrays";
         return Err(Error::kernel(site.name, site.at, "", Diag::new("nested-kernel", At::Op, message, help)));
     }
-    let scope = scope::current_scope();
+    let scope = scope::current_call_scope();
     let arrays = arguments.iter().filter_map(|argument| match argument {
         Argument::Array(array, _) => Some(array),
         Argument::Param(_) => None,
@@ -82,17 +82,17 @@ fn launch_unpoisoned(
         format!("`{}` of kernel `{}`", operand.map_or("", |o| o.name), site.name)
     };
     let client = common_client(arrays, what, &scope)?;
-    let (sizes, compiled) = match warm_call::find_remembered_call(site, &arguments, instance) {
+    let (sizes, compiled) = match warm_call::find_remembered_call(site, &arguments, body_type) {
         Some(known) => known,
         None => {
             let spec = spec.build_spec(site.outer);
             let sizes = Arc::new(bind::bind_sizes(site, &spec, &arguments)?);
-            let call = cache::CallKey::new(site, &spec, &sizes, instance);
+            let call = cache::CallKey::new(site, &spec, &sizes, body_type);
             let compiled =
                 cache::find_or_compile(site, &call, || trace::trace_kernel(site, &spec, &sizes, maps, body))?;
-            let positions = compiled.check_positions(&sizes.geometry);
+            let positions = compiled.check_block_positions(&sizes.geometry);
             positions.map_err(|diag| Error::kernel(site.name, site.at, "", diag))?;
-            warm_call::remember_call(site, instance, &sizes, &compiled);
+            warm_call::remember_call(site, body_type, &sizes, &compiled);
             (sizes, compiled)
         }
     };
@@ -109,10 +109,10 @@ fn launch_unpoisoned(
     if arrays.iter().flatten().any(|(array, _)| array.is_traced()) {
         let arrays: Vec<Array> = arrays.into_iter().flatten().map(|(array, _)| array).collect();
         let params = params.into_iter().flatten().collect();
-        return crate::jit::kernel_call(&compiled, geometry, params, &arrays, site.called);
+        return crate::jit::append_kernel_call(&compiled, geometry, params, &arrays, site.called);
     }
     // The interpreter alone runs the body.
-    let frame = LazyCell::new(|| trace::create_frame(&sizes));
+    let frame = LazyCell::new(|| trace::create_trace_frame(&sizes));
     let run_body = || body.run(&frame);
     let mut call =
         LaunchArguments { geometry, at: site.at, called: site.called, params: &params, arrays, lent: vec![] };

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 /// Number of runs of a candidate after which it may be dropped.
 const MIN_CANDIDATE_RUNS: usize = 2;
 /// Maximum number of runs of a candidate, and the time after which it is not run again.
-const MAX_RUNS_AND_TIME: (usize, Duration) = (15, Duration::from_millis(60));
+const MAX_CANDIDATE_RUNS_AND_TIME: (usize, Duration) = (15, Duration::from_millis(60));
 /// A candidate that is slower than the fastest by more than this factor is dropped before all its runs.
 const MAX_KEPT_SLOWDOWN: f64 = 1.5;
 /// A candidate that is slower than the fastest by at most this factor is timed again, alternating with it.
 const MAX_RETIMED_SLOWDOWN: f64 = 1.15;
 /// Number of additional runs of each candidate that is within [`MAX_RETIMED_SLOWDOWN`].
-const RETIMED_RUNS: usize = 8;
+const RUNS_PER_RETIMED_CANDIDATE: usize = 8;
 
 /// Times the candidates `each` of a tuned call: replaces each `Untimed` outcome by a time or the reason why the
 /// candidate does not run, and returns the reasons as errors. `run` launches the candidate with an index. Progress is
@@ -64,7 +64,7 @@ pub(super) fn time_candidates(
     if let Some(best) = best {
         let limit = times[best].mul_f64(MAX_RETIMED_SLOWDOWN);
         let close: Vec<usize> = (0..times.len()).filter(|&i| times[i] <= limit).collect();
-        for _ in 0..if close.len() > 1 { RETIMED_RUNS } else { 0 } {
+        for _ in 0..if close.len() > 1 { RUNS_PER_RETIMED_CANDIDATE } else { 0 } {
             for &i in &close {
                 times[i] = times[i].min(once(i)?);
             }
@@ -86,10 +86,10 @@ fn time_first_runs(
 ) -> Result<Duration> {
     run_once(i)?;
     let (mut shortest, begin) = (Duration::MAX, Instant::now());
-    for n in 1..=MAX_RUNS_AND_TIME.0 {
+    for n in 1..=MAX_CANDIDATE_RUNS_AND_TIME.0 {
         shortest = shortest.min(run_once(i)?);
         let hopeless = fastest_so_far.is_some_and(|best| shortest > best.mul_f64(MAX_KEPT_SLOWDOWN));
-        if n >= MIN_CANDIDATE_RUNS && (hopeless || begin.elapsed() > MAX_RUNS_AND_TIME.1) {
+        if n >= MIN_CANDIDATE_RUNS && (hopeless || begin.elapsed() > MAX_CANDIDATE_RUNS_AND_TIME.1) {
             break;
         }
     }

@@ -2,11 +2,11 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 use crate::{Array, Error, Result};
 use pallas_codegen::interp::Data;
-use pallas_ir::structural::Access;
+use pallas_ir::structural::AccessForm;
 use pallas_ir::{At, DType, Diag, Dim, Kernel, Literal, Loc, Op, OperandId, Value};
 
-/// Largest difference of 32- and 64-bit floats that counts as agreement, in units of their precision, unless a fold has
-/// more terms.
+/// Largest difference of 32- and 64-bit floats that counts as agreement, in units of their precision. In a kernel with
+/// a fold of more additions the bound is the number of additions.
 const TOLERANCE_ULPS: f64 = 1024.0;
 
 /// Accepted distance of elements, in units of their type's precision.
@@ -30,20 +30,20 @@ impl ErrorBound {
             let along =
                 |axes: &[usize]| axes.iter().map(|&axis| kernel.ty(inst.args[0]).shape[axis]).product::<usize>();
             let additions = match op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>()) {
-                Access::Fold { axes, .. } => along(&axes),
-                Access::Scan { axis, .. } => along(&[axis]),
-                Access::Contract { contract, .. } => along(&contract.iter().map(|pair| pair.0).collect::<Vec<_>>()),
-                Access::Nest(nest) => nest.folded_count(),
-                Access::Map(_)
-                | Access::Flat
-                | Access::Arg { .. }
-                | Access::Gather { .. }
-                | Access::Scatter { .. }
-                | Access::Sort { .. }
-                | Access::Iota { .. }
-                | Access::Cast
-                | Access::Bitcast
-                | Access::Powi(_) => 0,
+                AccessForm::Fold { axes, .. } => along(&axes),
+                AccessForm::Scan { axis, .. } => along(&[axis]),
+                AccessForm::Contract { contract, .. } => along(&contract.iter().map(|pair| pair.0).collect::<Vec<_>>()),
+                AccessForm::Nest(nest) => nest.folded_count(),
+                AccessForm::Map(_)
+                | AccessForm::Flat
+                | AccessForm::Arg { .. }
+                | AccessForm::Gather { .. }
+                | AccessForm::Scatter { .. }
+                | AccessForm::Sort { .. }
+                | AccessForm::Iota { .. }
+                | AccessForm::Cast
+                | AccessForm::Bitcast
+                | AccessForm::Powi(_) => 0,
             };
             bound.wide = bound.wide.max(additions as f64);
         });

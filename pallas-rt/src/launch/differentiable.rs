@@ -52,7 +52,8 @@ pub struct Differentiable {
     at: Loc,
 }
 
-/// The end of a [`Differentiable`] call.
+/// Outcome of [`Differentiable::end`]: the results, or, inside of a traced function, the arrays from which the caller
+/// computes the gradient.
 pub enum Ended<const N: usize> {
     /// The results; no function is being traced.
     Results([Array; N]),

@@ -15,16 +15,16 @@ use std::sync::Arc;
 /// A `#[fixed]` value of one call, to be compared with those of earlier calls without a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedKey<'a> {
-    seen: BorrowedFixed<'a>,
+    seen: BorrowedFixedValue<'a>,
     /// The argument's name.
     pub(super) name: &'static str,
     /// The name of its type.
     pub(super) ty: &'static str,
 }
 
-/// A value in the form in which it is compared.
+/// A `#[fixed]` value of the present call, borrowed in the form in which it is compared with stored ones.
 #[derive(Clone, Copy, Debug)]
-enum BorrowedFixed<'a> {
+enum BorrowedFixedValue<'a> {
     Text(&'a str),
     /// The bits of a float and its type; the type only, for a type without size.
     Bits(TypeId, Option<u64>),
@@ -35,7 +35,7 @@ enum BorrowedFixed<'a> {
 
 /// A stored `#[fixed]` value, with which those of later calls are compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum StoredFixed {
+pub(super) enum StoredFixedValue {
     Text(Arc<str>),
     Bits(TypeId, Option<u64>),
     Value(Arc<dyn FixedValue>),
@@ -47,20 +47,22 @@ impl FixedKey<'_> {
         FixedKey { name, ..self }
     }
     /// Returns the value to be stored; `None` if it cannot be compared.
-    pub(super) fn stored_value(&self) -> Option<StoredFixed> {
+    pub(super) fn stored_value(&self) -> Option<StoredFixedValue> {
         Some(match self.seen {
-            BorrowedFixed::Text(text) => StoredFixed::Text(text.into()),
-            BorrowedFixed::Bits(ty, bits) => StoredFixed::Bits(ty, bits),
-            BorrowedFixed::Value(value) => StoredFixed::Value(value.stored_value()),
-            BorrowedFixed::Incomparable => return None,
+            BorrowedFixedValue::Text(text) => StoredFixedValue::Text(text.into()),
+            BorrowedFixedValue::Bits(ty, bits) => StoredFixedValue::Bits(ty, bits),
+            BorrowedFixedValue::Value(value) => StoredFixedValue::Value(value.stored_value()),
+            BorrowedFixedValue::Incomparable => return None,
         })
     }
     /// Returns true if the value equals the stored one.
-    pub(super) fn matches_stored(&self, kept: &StoredFixed) -> bool {
+    pub(super) fn matches_stored(&self, kept: &StoredFixedValue) -> bool {
         match (self.seen, kept) {
-            (BorrowedFixed::Text(text), StoredFixed::Text(other)) => *text == **other,
-            (BorrowedFixed::Bits(ty, bits), StoredFixed::Bits(other, others)) => (ty, bits) == (*other, *others),
-            (BorrowedFixed::Value(value), StoredFixed::Value(other)) => *value == **other,
+            (BorrowedFixedValue::Text(text), StoredFixedValue::Text(other)) => *text == **other,
+            (BorrowedFixedValue::Bits(ty, bits), StoredFixedValue::Bits(other, others)) => {
+                (ty, bits) == (*other, *others)
+            }
+            (BorrowedFixedValue::Value(value), StoredFixedValue::Value(other)) => *value == **other,
             _ => false,
         }
     }
@@ -104,13 +106,14 @@ impl fmt::Debug for dyn FixedValue {
     }
 }
 
-/// A `#[fixed]` value, to be compared in the first way of the module's table that its type allows.
+/// Wraps a `#[fixed]` value for comparison between calls: by text or bits ([`ByText`]), else by value ([`ByValue`]),
+/// else by type ([`ByType`]), as its type allows.
 #[derive(Debug)]
 pub struct Fixed<'a, T: ?Sized>(pub &'a T);
 
 /// Trait of `#[fixed]` values that are compared by their bits or their text: floats and `str`.
 pub trait ByText<'a> {
-    /// Returns the key, with the value's text or bits.
+    /// Returns the key by which a kernel's calls are compared, with the text of a `str` or the bits of a float.
     fn fixed_key(&self) -> FixedKey<'a>;
 }
 /// Trait of `#[fixed]` values that are compared by themselves: those with `Clone + Eq + Hash`.
@@ -135,26 +138,26 @@ macro_rules! by_text {
     )*};
 }
 by_text! {
-    str, x => BorrowedFixed::Text(x);
-    &str, x => BorrowedFixed::Text(x);
-    f32, x => BorrowedFixed::Bits(TypeId::of::<f32>(), Some(x.to_bits().into()));
-    f64, x => BorrowedFixed::Bits(TypeId::of::<f64>(), Some(x.to_bits()));
-    half::f16, x => BorrowedFixed::Bits(TypeId::of::<half::f16>(), Some(x.to_bits().into()));
-    half::bf16, x => BorrowedFixed::Bits(TypeId::of::<half::bf16>(), Some(x.to_bits().into()));
-    Option<f32>, x => BorrowedFixed::Bits(TypeId::of::<Option<f32>>(), x.map(|x| x.to_bits().into()));
-    Option<f64>, x => BorrowedFixed::Bits(TypeId::of::<Option<f64>>(), x.map(f64::to_bits));
+    str, x => BorrowedFixedValue::Text(x);
+    &str, x => BorrowedFixedValue::Text(x);
+    f32, x => BorrowedFixedValue::Bits(TypeId::of::<f32>(), Some(x.to_bits().into()));
+    f64, x => BorrowedFixedValue::Bits(TypeId::of::<f64>(), Some(x.to_bits()));
+    half::f16, x => BorrowedFixedValue::Bits(TypeId::of::<half::f16>(), Some(x.to_bits().into()));
+    half::bf16, x => BorrowedFixedValue::Bits(TypeId::of::<half::bf16>(), Some(x.to_bits().into()));
+    Option<f32>, x => BorrowedFixedValue::Bits(TypeId::of::<Option<f32>>(), x.map(|x| x.to_bits().into()));
+    Option<f64>, x => BorrowedFixedValue::Bits(TypeId::of::<Option<f64>>(), x.map(f64::to_bits));
 }
 impl<'a, T: Clone + Eq + Hash + Send + Sync + 'static> ByValue<'a> for &&Fixed<'a, T> {
     fn fixed_key(&self) -> FixedKey<'a> {
-        FixedKey { seen: BorrowedFixed::Value(self.0), name: "", ty: type_name::<T>() }
+        FixedKey { seen: BorrowedFixedValue::Value(self.0), name: "", ty: type_name::<T>() }
     }
 }
 impl<'a, T: 'static> ByType<'a> for Fixed<'a, T> {
     fn fixed_key(&self) -> FixedKey<'a> {
         let seen = if size_of::<T>() == 0 {
-            BorrowedFixed::Bits(TypeId::of::<T>(), None)
+            BorrowedFixedValue::Bits(TypeId::of::<T>(), None)
         } else {
-            BorrowedFixed::Incomparable
+            BorrowedFixedValue::Incomparable
         };
         FixedKey { seen, name: "", ty: type_name::<T>() }
     }

@@ -77,7 +77,7 @@ pub(super) fn max_memory_needed(f: impl FnOnce() -> Result<()>) -> Result<u64> {
 
 /// Returns every kernel that `f` calls, as traced and as lowered.
 #[cfg(test)]
-pub(crate) fn collect_kernels<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
+pub(crate) fn collect_traced_and_lowered_kernels<R>(f: impl FnOnce() -> Result<R>) -> Result<Vec<[Arc<Kernel>; 2]>> {
     Ok(record_calls(f)?.iter().map(|note| [note.compiled.traced().clone(), note.compiled.lowered().clone()]).collect())
 }
 

@@ -77,7 +77,7 @@ pub fn into<'a, R: Results>(
     for output in &outputs {
         output.buffer()?;
     }
-    if scope::current_scope().purpose.is_recording() {
+    if scope::current_call_scope().purpose.is_recording() {
         return f().map(drop);
     }
     for (i, output) in outputs.iter_mut().enumerate() {

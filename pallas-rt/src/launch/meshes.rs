@@ -12,7 +12,7 @@ use crate::array::Array;
 /// ```
 pub fn launch_parts() -> usize {
     #[cfg(feature = "graph")]
-    return crate::jit::longest_traced_axis_size();
+    return crate::jit::longest_traced_mesh_axis_size();
     #[cfg(not(feature = "graph"))]
     1
 }

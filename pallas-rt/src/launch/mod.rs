@@ -103,7 +103,7 @@ pub use call::{called_at, launch};
 pub use differentiable::{Backward, Differentiable, Ended};
 pub use explain::{ExplainedKernel, Explanation};
 #[cfg(test)]
-pub(crate) use inspect::collect_kernels;
+pub(crate) use inspect::collect_traced_and_lowered_kernels;
 pub use inspect::{Checked, check, cost, explain};
 pub use into::{Results, into};
 pub use meshes::{launch_parts, may_gather};

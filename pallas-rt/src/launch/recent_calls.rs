@@ -18,15 +18,15 @@ impl<C> Default for RecentCalls<C> {
 
 impl<C> RecentCalls<C> {
     /// Returns the first result of `select` that is not `None` for the stored calls of the kernel whose body has the
-    /// type `instance`, the latest call first.
-    pub(super) fn find<R>(&self, instance: TypeId, select: impl Fn(&C) -> Option<R>) -> Option<R> {
-        self.0.borrow().get(&instance)?.iter().rev().find_map(select)
+    /// type `body_type`, the latest call first.
+    pub(super) fn find<R>(&self, body_type: TypeId, select: impl Fn(&C) -> Option<R>) -> Option<R> {
+        self.0.borrow().get(&body_type)?.iter().rev().find_map(select)
     }
-    /// Stores a call of the kernel whose body has the type `instance`, and drops its oldest one if there are
+    /// Stores a call of the kernel whose body has the type `body_type`, and drops its oldest one if there are
     /// [`MAX_RECENT_CALLS`].
-    pub(super) fn remember(&self, instance: TypeId, call: C) {
+    pub(super) fn remember(&self, body_type: TypeId, call: C) {
         let mut kernels = self.0.borrow_mut();
-        let calls = kernels.entry(instance).or_default();
+        let calls = kernels.entry(body_type).or_default();
         if calls.len() == MAX_RECENT_CALLS {
             calls.remove(0);
         }
@@ -34,7 +34,7 @@ impl<C> RecentCalls<C> {
     }
     /// Number of calls that are stored for each kernel.
     #[cfg(test)]
-    pub(super) fn lengths(&self) -> Vec<usize> {
+    pub(super) fn call_counts(&self) -> Vec<usize> {
         self.0.borrow().values().map(Vec::len).collect()
     }
 }

@@ -15,7 +15,8 @@ pub(super) struct RecordedCalls {
     pub tuning: Option<Arc<Tuning>>,
 }
 
-/// A call that was recorded.
+/// A kernel call that was recorded instead of run: its compiled kernel, sizes, client and line, and the number of
+/// launches.
 pub(super) struct RecordedCall {
     pub compiled: Compiled,
     pub geometry: LaunchGeometry,

@@ -1,6 +1,6 @@
 //! Runs of a call. On the strict interpreter the body runs as Rust, once per program, and every operation is computed
 //! immediately.
-use crate::exec::{self, Compiled, LaunchArguments, OperandArrays};
+use crate::exec::{self, Compiled, LaunchArguments, OperandArraysWithDonation};
 use crate::lang::context;
 use crate::{Array, Client, DeviceKind, Result};
 use pallas_ir::Kernel;
@@ -26,7 +26,7 @@ pub(super) fn execute(
 pub(super) fn copy_to_interpreter<'a>(call: &LaunchArguments<'a>) -> Result<LaunchArguments<'a>> {
     let interpreter = Client::interpreter();
     let copied = |(array, _): &(Array, bool)| Ok((array.to_device(&interpreter)?, false));
-    let arrays: OperandArrays =
+    let arrays: OperandArraysWithDonation =
         call.arrays.iter().map(|array| array.as_ref().map(copied).transpose()).collect::<Result<_>>()?;
     Ok(LaunchArguments { arrays, lent: vec![], ..*call })
 }

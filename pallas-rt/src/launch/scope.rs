@@ -38,37 +38,37 @@ impl CallPurpose {
 }
 
 thread_local! {
-    static CURRENT_SCOPE: RefCell<Rc<CallScope>> = RefCell::default();
+    static CURRENT_CALL_SCOPE: RefCell<Rc<CallScope>> = RefCell::default();
 }
 
-/// Returns the current scope of this thread.
-pub(super) fn current_scope() -> Rc<CallScope> {
-    CURRENT_SCOPE.with_borrow(Rc::clone)
+/// Returns the settings for kernel calls (purpose, lent outputs, client) that hold on this thread now.
+pub(super) fn current_call_scope() -> Rc<CallScope> {
+    CURRENT_CALL_SCOPE.with_borrow(Rc::clone)
 }
 
 /// Runs `f` in a scope. The outer scope is restored afterwards, also after a panic.
-fn run_in_scope<R>(scope: CallScope, f: impl FnOnce() -> R) -> R {
+fn run_in_call_scope<R>(scope: CallScope, f: impl FnOnce() -> R) -> R {
     struct RestoreScope(Rc<CallScope>);
     impl Drop for RestoreScope {
         fn drop(&mut self) {
-            CURRENT_SCOPE.with_borrow_mut(|current| std::mem::swap(current, &mut self.0));
+            CURRENT_CALL_SCOPE.with_borrow_mut(|current| std::mem::swap(current, &mut self.0));
         }
     }
-    let _outer = RestoreScope(CURRENT_SCOPE.replace(Rc::new(scope)));
+    let _outer = RestoreScope(CURRENT_CALL_SCOPE.replace(Rc::new(scope)));
     f()
 }
 
 /// Runs `f`, whose kernel calls have this purpose. Lent arrays are only for calls that run.
 pub(super) fn run_with_purpose<R>(purpose: CallPurpose, f: impl FnOnce() -> R) -> R {
-    let outer = CallScope::clone(&current_scope());
+    let outer = CallScope::clone(&current_call_scope());
     // A check compares the results of the calls, which may be in lent arrays.
     let lent = if matches!(purpose, CallPurpose::Check(_)) { outer.lent } else { Rc::default() };
-    run_in_scope(CallScope { purpose, lent, client: outer.client }, f)
+    run_in_call_scope(CallScope { purpose, lent, client: outer.client }, f)
 }
 
-/// Runs `f` with arrays lent for the outputs of the first call that they fit.
+/// Runs `f`, while the first kernel call in it whose outputs fit may write them to the memory of the arrays `outputs`.
 pub(super) fn run_with_lent_outputs<R>(outputs: Vec<Array>, f: impl FnOnce() -> R) -> R {
-    run_in_scope(CallScope { lent: Rc::new(RefCell::new(outputs)), ..CallScope::clone(&current_scope()) }, f)
+    run_in_call_scope(CallScope { lent: Rc::new(RefCell::new(outputs)), ..CallScope::clone(&current_call_scope()) }, f)
 }
 
 /// Runs `f` and returns its result; every kernel that it calls on this thread runs on `client`.
@@ -92,7 +92,7 @@ pub(super) fn run_with_lent_outputs<R>(outputs: Vec<Array>, f: impl FnOnce() -> 
 /// # Ok::<(), Error>(())
 /// ```
 pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
-    run_in_scope(CallScope { client: Some(client.clone()), ..CallScope::clone(&current_scope()) }, f)
+    run_in_call_scope(CallScope { client: Some(client.clone()), ..CallScope::clone(&current_call_scope()) }, f)
 }
 
 /// Returns true if kernels of this thread are called for their results alone, not inside of `explain`, `cost`, `check`
@@ -103,7 +103,7 @@ pub fn on<R>(client: &Client, f: impl FnOnce() -> R) -> R {
 /// assert!(calls_run());
 /// ```
 pub fn calls_run() -> bool {
-    let scope = current_scope();
+    let scope = current_call_scope();
     matches!(scope.purpose, CallPurpose::Run) && scope.lent.borrow().is_empty()
 }
 
@@ -116,6 +116,6 @@ mod tests {
         let caught =
             std::panic::catch_unwind(|| run_with_purpose(CallPurpose::Record(Rc::default()), || panic!("on purpose")));
         assert!(caught.is_err());
-        assert!(!current_scope().purpose.is_recording(), "the outer scope is back");
+        assert!(!current_call_scope().purpose.is_recording(), "the outer scope is back");
     }
 }

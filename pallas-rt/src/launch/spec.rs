@@ -145,7 +145,7 @@ pub(super) struct KernelSpec {
     pub operands: Vec<SpecOperand>,
 }
 
-/// The kind of a kernel's parameter.
+/// Role of a kernel's parameter: input, output, table for index maps, scratch memory or run-time scalar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// An input array, `In`.
@@ -160,7 +160,7 @@ pub enum Kind {
     Param,
 }
 
-/// A parameter of the kernel.
+/// A parameter of a kernel as declared: its role and element type, the extents of its array and blocks, and options.
 #[derive(Debug)]
 pub(super) struct SpecOperand {
     /// The parameter's name.
@@ -183,7 +183,7 @@ pub(super) struct SpecOperand {
     pub alias: Option<&'static str>,
 }
 
-/// The size of a dimension's block, over dimension names.
+/// Size of a block along one dimension; sizes of type `S` are expressions over dimension names.
 #[derive(Debug)]
 pub enum BlockDim<S> {
     /// One element, along a dimension that the block does not have: `_`.
@@ -240,7 +240,7 @@ impl Input for Array {
     }
 }
 
-/// An argument of a kernel's call.
+/// An argument of a kernel's call: an array, which may be donated, or a scalar.
 #[derive(Clone, Debug)]
 pub enum Argument {
     /// An array, and true if it is donated.
@@ -331,7 +331,8 @@ impl Frame {
         let dim = dim.expect("the macro declares every dimension it mentions");
         Scalar::new(context::emit(Op::Extent(pallas_ir::DimId(dim as u32)), &[]))
     }
-    /// The extent of a dimension that sizes a block.
+    /// Returns the extent of the dimension `name`, which is a number while tracing since it sizes a block or a scratch
+    /// buffer.
     pub fn size(&self, name: &str) -> usize {
         let found = self.sizes.iter().find(|(s, _)| s == name).map(|(_, n)| *n as usize);
         found.expect("the macro asks for the size of static dimensions only")
@@ -415,7 +416,8 @@ pub fn indices(x: impl MapResult) -> Vec<Handle> {
     x.entries()
 }
 
-/// An index map. Not `dyn Fn`, since a closure behind `&dyn Fn` would also have code for `FnOnce`.
+/// Function from the ids of a program to the indices of the block that the program sees of an operand. Not `dyn Fn`,
+/// since a closure behind `&dyn Fn` would also have code for `FnOnce`.
 pub trait IndexMap {
     /// Returns the indices of a program's block.
     fn block_indices(&self, frame: &Frame) -> Vec<Handle>;
@@ -430,7 +432,8 @@ pub(crate) type IndexMaps<'a> = &'a [(usize, &'a dyn IndexMap)];
 
 /// A kernel's body, as the expansion gives it.
 pub(crate) trait KernelBody {
-    /// Runs the body once.
+    /// Calls the body with the kernel's sizes and operands in `frame`: once to trace it, or on the interpreter for each
+    /// program.
     fn run(&self, frame: &Frame);
 }
 impl<F: Fn(&Frame)> KernelBody for F {

@@ -2,7 +2,7 @@
 use super::bind::CallSizes;
 use super::spec::{BlockDim, Frame, IndexMap, IndexMaps, KernelBody, KernelSpec, Kind, Site};
 use super::uninitialized_reads;
-use crate::lang::context::{self, Mistake};
+use crate::lang::context::{self, BodyMistake};
 use crate::{Error, Result};
 use pallas_ir::{At, Axis, Builder, DType, Diag, Dim, Kernel, Literal, Loc, OperandId, OperandKind, RegionId, Type};
 use std::cell::RefCell;
@@ -27,20 +27,21 @@ pub(super) fn trace_kernel(
         let operand = to_ir_operand(spec, sizes, slot, &statics);
         builder.operand(operand);
     }
-    let failed = |m: Mistake| Error::kernel(site.name, m.loc, "", m.diag);
+    let failed = |m: BodyMistake| Error::kernel(site.name, m.loc, "", m.diag);
     for &(slot, map) in maps {
-        builder = trace_index_map(site.at, spec, builder, slot, map, create_frame(sizes)).map_err(failed)?;
+        builder = trace_index_map(site.at, spec, builder, slot, map, create_trace_frame(sizes)).map_err(failed)?;
     }
-    let frame = create_frame(sizes);
-    builder = context::trace(builder, site.at, || body.run(&frame)).map_err(failed)?;
+    let frame = create_trace_frame(sizes);
+    builder = context::trace_body(builder, site.at, || body.run(&frame)).map_err(failed)?;
     let kernel = builder.finish();
     uninitialized_reads::check_early_reads(&kernel, spec, sizes)
         .map_err(|(loc, diag)| Error::kernel(site.name, loc, "", diag))?;
     Ok(kernel)
 }
 
-/// Returns the frame that index maps and body get.
-pub(super) fn create_frame(sizes: &CallSizes) -> Frame {
+/// Returns the context that index maps and the kernel's body are traced in: the sizes that are known then, and no
+/// program ids yet.
+pub(super) fn create_trace_frame(sizes: &CallSizes) -> Frame {
     let statics = sizes.statics.iter().map(|n| (n.clone(), sizes.sizes[n])).collect();
     Frame { sizes: statics, programs: RefCell::new(vec![]) }
 }
@@ -53,10 +54,10 @@ fn trace_index_map(
     operand_index: usize,
     map: &dyn IndexMap,
     frame: Frame,
-) -> Result<Builder, Mistake> {
+) -> Result<Builder, BodyMistake> {
     let rank = builder.kernel().operands[operand_index].dims.len();
     let mut region = RegionId(0);
-    builder = context::trace(builder, at, || {
+    builder = context::trace_body(builder, at, || {
         let ids = context::begin_traced_region(false, vec![Type::scalar(DType::I32); spec.grid.len()], &[]);
         *frame.programs.borrow_mut() = ids;
         let index = map.block_indices(&frame);

@@ -5,7 +5,7 @@
 //! the arrays' shapes and types, device and driver. A changed kernel has another name on disk, so an old entry is never
 //! found.
 use super::call::{called_at, common_client};
-use super::fixed_values::{FixedKey, StoredFixed};
+use super::fixed_values::{FixedKey, StoredFixedValue};
 use super::recent_calls::RecentCalls;
 use super::scope::{self, CallPurpose};
 use super::tuning_outcome::{Candidate, Candidates, Outcome, Tuning};
@@ -19,13 +19,13 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-const WHY_TIMED: &str = "the fastest, timed by this process";
-const WHY_STORED: &str = "the fastest, timed earlier";
-const WHY_MEMORY: &str = "the fastest that memory has room for";
-const WHY_OFF: &str = "the first that fits: PALLAS_TUNE=off";
-const WHY_INTERPRETED: &str = "the first that fits: the interpreter is not timed";
+const REASON_TIMED_NOW: &str = "the fastest, timed by this process";
+const REASON_TIMED_EARLIER: &str = "the fastest, timed earlier";
+const REASON_FITS_MEMORY: &str = "the fastest that memory has room for";
+const REASON_TUNING_OFF: &str = "the first that fits: PALLAS_TUNE=off";
+const REASON_INTERPRETER: &str = "the first that fits: the interpreter is not timed";
 /// Reason for the choice while no call has been timed.
-const WHY_NOT_TIMED_YET: &str = "the first that fits: nothing was timed for this call yet";
+const REASON_NOT_TIMED_YET: &str = "the first that fits: nothing was timed for this call yet";
 
 /// The outcome of tuning, as it is on disk.
 #[derive(Serialize, Deserialize)]
@@ -42,7 +42,7 @@ struct TunedCall {
     name: &'static str,
     at: Loc,
     instance: TypeId,
-    fixed: Vec<StoredFixed>,
+    fixed: Vec<StoredFixedValue>,
     given: Vec<i64>,
     shapes: Vec<(DType, Vec<usize>)>,
     device: (DeviceKind, usize),
@@ -65,32 +65,42 @@ pub fn tune<F: Fn(usize) -> Result<()>>(candidates: Candidates<'_>, run: &F) -> 
     choose_candidate(&candidates, run, typeid::of::<F>())
 }
 
-/// Refuses traced and poisoned arrays, and returns the index of the candidate that is to run; an error has the line of
-/// the call.
-fn choose_candidate(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
+/// Returns the index of the candidate that is to run, after refusing traced and poisoned arrays; an error names the
+/// line of the call. `run` launches the candidate with an index; `body_type` is the type of the kernel's body.
+fn choose_candidate(
+    candidates: &Candidates<'_>,
+    run: &dyn Fn(usize) -> Result<()>,
+    body_type: TypeId,
+) -> Result<usize> {
     for array in candidates.arrays {
-        array.check_argument(candidates.name, candidates.called)?;
+        array.check_kernel_argument(candidates.name, candidates.called)?;
     }
-    called_at(candidates.called, choose_by_memory(candidates, run, instance))
+    called_at(candidates.called, choose_fastest_fitting(candidates, run, body_type))
 }
 
-/// Chooses the fastest candidate for which there is memory now, and notes the choice if the call is only recorded.
-fn choose_by_memory(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<()>, instance: TypeId) -> Result<usize> {
+/// Chooses the tuned candidate if there is memory for it now, else the fastest one that fits, and times the candidates
+/// of a new call by `run`. In a call that is only recorded, the choice is noted. `body_type` is the type of the
+/// kernel's body.
+fn choose_fastest_fitting(
+    candidates: &Candidates<'_>,
+    run: &dyn Fn(usize) -> Result<()>,
+    body_type: TypeId,
+) -> Result<usize> {
     let client = common_client(
         candidates.arrays.iter().copied(),
         |_| format!("an operand of kernel `{}`", candidates.name),
-        &scope::current_scope(),
+        &scope::current_call_scope(),
     )?;
     let same =
         |(call, tuning): &(TunedCall, Arc<Tuning>)| call.matches_call(candidates, &client).then(|| tuning.clone());
-    let tuning = match RECENT_TUNINGS.with(|recent| recent.find(instance, same)) {
+    let tuning = match RECENT_TUNINGS.with(|recent| recent.find(body_type, same)) {
         Some(tuning) => tuning,
-        None => find_or_decide(candidates, &client, run, instance)?,
+        None => find_or_decide_tuning(candidates, &client, run, body_type)?,
     };
     // Memory may have become scarce since.
-    let tuning = match tuning.fastest_fitting(&client) {
+    let tuning = match tuning.fastest_fitting_candidate(&client) {
         Some(chosen) if chosen == tuning.chosen => tuning,
-        Some(chosen) => Arc::new(Tuning { chosen, why: WHY_MEMORY, ..Tuning::clone(&tuning) }),
+        Some(chosen) => Arc::new(Tuning { chosen, why: REASON_FITS_MEMORY, ..Tuning::clone(&tuning) }),
         None if tuning.candidates[tuning.chosen].outcome == Outcome::Untimed => {
             Arc::new(decide_tuning(candidates, &client, run)?)
         }
@@ -98,21 +108,23 @@ fn choose_by_memory(candidates: &Candidates<'_>, run: &dyn Fn(usize) -> Result<(
         None => tuning,
     };
     let chosen = tuning.chosen;
-    if let CallPurpose::Record(notes) = &scope::current_scope().purpose {
+    if let CallPurpose::Record(notes) = &scope::current_call_scope().purpose {
         notes.borrow_mut().tuning = Some(tuning);
     }
     Ok(chosen)
 }
 
-/// Returns the tuning for calls like this one, which the first of them decides.
-fn find_or_decide(
+/// Returns the tuning of this call's values, array types and device: that which an earlier equal call decided, else it
+/// is decided now, and stored unless nothing was timed. `run` launches a candidate; `body_type` is the type of the
+/// kernel's body.
+fn find_or_decide_tuning(
     candidates: &Candidates<'_>,
     client: &Client,
     run: &dyn Fn(usize) -> Result<()>,
-    instance: TypeId,
+    body_type: TypeId,
 ) -> Result<Arc<Tuning>> {
     // Some `#[fixed]` value can't be compared: the candidates' traces decide, each time.
-    let Some(call) = call_identity(candidates, client, instance) else {
+    let Some(call) = call_identity(candidates, client, body_type) else {
         return decide_tuning(candidates, client, run).map(Arc::new);
     };
     let entry = TUNINGS_BY_CALL.lock().entry(call.clone()).or_default().clone();
@@ -122,9 +134,9 @@ fn find_or_decide(
         Some(tuning) => tuning.clone(),
         None => Arc::new(decide_tuning(candidates, client, run)?),
     };
-    if tuning.why != WHY_NOT_TIMED_YET {
+    if tuning.why != REASON_NOT_TIMED_YET {
         *known = Some(tuning.clone());
-        RECENT_TUNINGS.with(|recent| recent.remember(instance, (call, tuning.clone())));
+        RECENT_TUNINGS.with(|recent| recent.remember(body_type, (call, tuning.clone())));
     }
     Ok(tuning)
 }
@@ -134,12 +146,12 @@ fn array_types(candidates: &Candidates<'_>) -> Vec<(DType, Vec<usize>)> {
 }
 
 /// Returns the identity of a call; `None` if one of its `#[fixed]` values can't be compared.
-fn call_identity(candidates: &Candidates<'_>, client: &Client, instance: TypeId) -> Option<TunedCall> {
+fn call_identity(candidates: &Candidates<'_>, client: &Client, body_type: TypeId) -> Option<TunedCall> {
     let device = client.device();
     Some(TunedCall {
         name: candidates.name,
         at: candidates.at,
-        instance,
+        instance: body_type,
         fixed: candidates.fixed.iter().map(FixedKey::stored_value).collect::<Option<_>>()?,
         given: candidates.given.to_vec(),
         shapes: array_types(candidates),
@@ -148,7 +160,8 @@ fn call_identity(candidates: &Candidates<'_>, client: &Client, instance: TypeId)
 }
 
 impl TunedCall {
-    /// Returns true if a call of the same kernel has the same values, array types and device.
+    /// Returns true if the call that `candidates` describes, of the same kernel, has the `#[dim]` and `#[fixed]`
+    /// values, array types and shapes, and device of this one.
     fn matches_call(&self, candidates: &Candidates<'_>, client: &Client) -> bool {
         let device = client.device();
         let alike = |(array, (dtype, shape)): (&&Array, &(DType, Vec<usize>))| {
@@ -175,10 +188,10 @@ fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usiz
     let Some(chosen) = traced.iter().position(Result::is_ok) else {
         return Err(no_candidate_error(candidates, failures));
     };
-    let mut tuning = Tuning { names: candidates.names, candidates: each, chosen, why: WHY_NOT_TIMED_YET };
+    let mut tuning = Tuning { names: candidates.names, candidates: each, chosen, why: REASON_NOT_TIMED_YET };
     let untimed = match client.kind() == DeviceKind::Interpreter {
-        true => Some(WHY_INTERPRETED),
-        false => (tune_mode_from_env()? == TuneMode::Off).then_some(WHY_OFF),
+        true => Some(REASON_INTERPRETER),
+        false => (tune_mode_from_env()? == TuneMode::Off).then_some(REASON_TUNING_OFF),
     };
     if let Some(why) = untimed {
         for i in (0..count).filter(|&i| traced[i].is_ok()) {
@@ -197,7 +210,7 @@ fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usiz
         }
         return Err(no_candidate_error(candidates, failures));
     }
-    let key = disk_key(candidates, client, &traced);
+    let key = stored_tuning_key(candidates, client, &traced);
     let whole = |stored: StoredTuning| {
         let runs = matches!(stored.found.get(stored.chosen), Some((Outcome::Time(_), _)));
         (runs && stored.found.len() == count).then_some(stored)
@@ -207,9 +220,9 @@ fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usiz
         for (candidate, (outcome, room)) in tuning.candidates.iter_mut().zip(found) {
             (candidate.outcome, candidate.room) = (outcome, room);
         }
-        return Ok(Tuning { chosen, why: WHY_STORED, ..tuning });
+        return Ok(Tuning { chosen, why: REASON_TIMED_EARLIER, ..tuning });
     }
-    if scope::current_scope().purpose.is_recording() {
+    if scope::current_call_scope().purpose.is_recording() {
         return Ok(tuning);
     }
     // Arrays on loan are for the call itself, and a check is of the call itself.
@@ -227,7 +240,7 @@ fn decide_tuning(candidates: &Candidates<'_>, client: &Client, run: &dyn Fn(usiz
         let found = tuning.candidates.iter().map(|candidate| (candidate.outcome.clone(), candidate.room)).collect();
         StoredTuning { kernel: candidates.name.into(), chosen, found }
     });
-    Ok(Tuning { chosen, why: WHY_TIMED, ..tuning })
+    Ok(Tuning { chosen, why: REASON_TIMED_NOW, ..tuning })
 }
 
 /// Setting of `PALLAS_TUNE`: use times on disk or measure, measure nothing, or measure anew.
@@ -243,17 +256,19 @@ enum TuneMode {
 
 /// Returns the setting of `PALLAS_TUNE` in the environment.
 fn tune_mode_from_env() -> Result<TuneMode> {
-    const VARIABLE: &str = "PALLAS_TUNE";
-    match std::env::var(VARIABLE).as_deref() {
+    const TUNE_ENV_VARIABLE: &str = "PALLAS_TUNE";
+    match std::env::var(TUNE_ENV_VARIABLE).as_deref() {
         Err(_) | Ok("on") => Ok(TuneMode::On),
         Ok("off") => Ok(TuneMode::Off),
         Ok("again") => Ok(TuneMode::Retime),
-        Ok(other) => Err(Error::Environment { variable: VARIABLE, value: other.into(), allowed: "on, off, again" }),
+        Ok(other) => {
+            Err(Error::Environment { variable: TUNE_ENV_VARIABLE, value: other.into(), allowed: "on, off, again" })
+        }
     }
 }
 
 /// Returns the name of the outcome on disk, from all that determines it.
-fn disk_key(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::EntryKey {
+fn stored_tuning_key(candidates: &Candidates<'_>, client: &Client, traced: &[Result<String>]) -> disk::EntryKey {
     let device = client.device();
     let (own, shapes) =
         (format!("{:?} {:?}", candidates.names, candidates.values), format!("{:?}", array_types(candidates)));

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// A tuned call, as the expansion describes it.
+/// Call of a tuned kernel with the candidates for its const generics, as the code that `#[kernel]` generates describes
+/// it.
 #[derive(Debug)]
 pub struct Candidates<'a> {
     /// The kernel's name.
@@ -27,7 +28,8 @@ pub struct Candidates<'a> {
     pub arrays: &'a [&'a Array],
 }
 
-/// The selection of a call's block sizes.
+/// Outcome of the choice among a call's block sizes: the candidates with their times, the one that runs, and the
+/// reason.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tuning {
     /// Names of the tuned const generics.
@@ -40,7 +42,7 @@ pub struct Tuning {
     pub why: &'static str,
 }
 
-/// A combination of values of the tuned const generics, and how it did.
+/// Combination of values of the tuned const generics, with its time or the reason why it has none.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
     /// A value for each of the names, in order.
@@ -63,8 +65,9 @@ pub enum Outcome {
 }
 
 impl Tuning {
-    /// Returns the fastest candidate for which there is memory now; the chosen one, if it fits.
-    pub(super) fn fastest_fitting(&self, client: &Client) -> Option<usize> {
+    /// Returns the index of the chosen candidate if there is memory for it now, else of the fastest timed one that
+    /// fits; `None` if none does.
+    pub(super) fn fastest_fitting_candidate(&self, client: &Client) -> Option<usize> {
         let fits = |i: &usize| client.has_memory_for(self.candidates[*i].room);
         if fits(&self.chosen) {
             return Some(self.chosen);

@@ -8,13 +8,14 @@ use super::bind::CallSizes;
 use super::spec::KernelSpec;
 use pallas_codegen::interp::eval;
 use pallas_ir::{
-    Access, At, DType, Diag, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp,
+    AccessForm, At, DType, Diag, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, OperandKind, RegionId, ScalarOp,
     Semantics, StructuralOp, Value, ViewFrame,
 };
 
 /// Maximum number of instructions that are followed for one grid; beyond it nothing is reported.
 const MAX_FOLLOWED_INSTRUCTIONS: usize = 1_000_000;
-/// Number of steps of the sequential axes that are followed one by one.
+/// Number of first steps along the sequential axes that are followed one by one; all steps between these and the last
+/// one are evaluated once, with unknown program ids along these axes.
 const MAX_FOLLOWED_STEPS: i64 = 4;
 
 /// Knowledge about a value while a program is evaluated: its number, or that its elements are undefined, or nothing.
@@ -87,7 +88,8 @@ fn is_undefined_at_start(kernel: &Kernel, operand: OperandId) -> bool {
     matches!(kernel.operand(operand).kind, OperandKind::Scratch | OperandKind::Output { alias: None, .. })
 }
 
-/// Returns the help for memory that one program of the parallel axis `axis` begins and the others read.
+/// Returns the advice for memory that one program along the parallel axis `axis` initializes, under a test of its
+/// program id, and the other programs only read.
 fn early_read_help(kernel: &Kernel, memory: OperandId, axis: usize) -> String {
     let mut others = (0..kernel.grid.len()).filter(|&other| other != axis);
     let chooses = kernel.operand(memory).map.is_some_and(|map| {
@@ -169,7 +171,7 @@ fn find_early_read(kernel: &Kernel, extents: Vec<i64>, grid: Vec<i64>) -> Option
         budget: MAX_FOLLOWED_INSTRUCTIONS,
     };
     for lane in cartesian_product(&numbers) {
-        follow.memory = vec![OperandFacts::default(); kernel.operands.len()];
+        follow.memory = vec![OperandMemoryFacts::default(); kernel.operands.len()];
         // All steps of few, else those along the innermost axis up to the fourth, whatever happens between, and the
         // last.
         for step in ends(steps, MAX_FOLLOWED_STEPS) {
@@ -202,7 +204,7 @@ fn cartesian_product(numbers: &[Vec<i64>]) -> Vec<Vec<i64>> {
 /// Knowledge about the memory of an operand while a program is evaluated: whether something may have been stored to it,
 /// and an `if` that left a store out.
 #[derive(Clone, Copy, Default)]
-struct OperandFacts {
+struct OperandMemoryFacts {
     /// True if something may have been stored to it.
     written: bool,
     /// The first `if` of which this program did not take the side that stores to it.
@@ -217,7 +219,7 @@ struct EarlyReadFinder<'k> {
     /// The program's ids, one per grid axis; `None` if unknown.
     program: Vec<Option<i64>>,
     values: Vec<ValueFact>,
-    memory: Vec<OperandFacts>,
+    memory: Vec<OperandMemoryFacts>,
     found: Option<EarlyRead>,
     budget: usize,
 }
@@ -227,8 +229,8 @@ impl EarlyReadFinder<'_> {
         self.values[v.index()]
     }
     /// Evaluates the instructions of a region on what is known about its parameters, and returns what is known about
-    /// its yields. `certain` is true if the program certainly runs it.
-    fn follow_region(&mut self, region: RegionId, params: &[ValueFact], certain: bool) -> Vec<ValueFact> {
+    /// its yields. `is_certain_to_run` is true if the program certainly runs it.
+    fn follow_region(&mut self, region: RegionId, params: &[ValueFact], is_certain_to_run: bool) -> Vec<ValueFact> {
         self.values.resize(self.kernel.values.len(), ValueFact::Unknown);
         let region = self.kernel.region(region);
         for (i, p) in region.params.iter().enumerate() {
@@ -240,7 +242,7 @@ impl EarlyReadFinder<'_> {
             }
             self.budget -= 1;
             let inst = self.kernel.inst(id);
-            let results = self.follow_inst(id, inst, certain);
+            let results = self.follow_inst(id, inst, is_certain_to_run);
             for (i, v) in inst.results.iter().enumerate() {
                 self.values[v.index()] = results.get(i).copied().unwrap_or(ValueFact::Unknown);
             }
@@ -248,15 +250,15 @@ impl EarlyReadFinder<'_> {
         region.yields.iter().map(|&v| self.fact_of(v)).collect()
     }
     /// Records a use of `x` that decides a result, if `x` is undefined and the program certainly gets here.
-    fn record_use(&mut self, x: ValueFact, certain: bool) {
-        if let (ValueFact::Undefined(memory, read), true) = (x, certain) {
+    fn record_use(&mut self, x: ValueFact, is_certain_to_run: bool) {
+        if let (ValueFact::Undefined(memory, read), true) = (x, is_certain_to_run) {
             let skipped = self.memory[memory.index()].skipped;
             self.found.get_or_insert(EarlyRead { memory, read, skipped });
         }
     }
-    /// Evaluates an instruction, and returns what is known about its results. `certain` is true if the program
-    /// certainly gets here.
-    fn follow_inst(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<ValueFact> {
+    /// Evaluates an instruction, and returns what is known about its results. `is_certain_to_run` is true if the
+    /// program certainly gets here.
+    fn follow_inst(&mut self, id: InstId, inst: &Inst, is_certain_to_run: bool) -> Vec<ValueFact> {
         let int = |x: i64| ValueFact::Number(Literal::int(DType::I32, x));
         vec![match &inst.op {
             Op::Const(x) => ValueFact::Number(*x),
@@ -280,14 +282,14 @@ impl EarlyReadFinder<'_> {
                 let undefined = matches!(value, ValueFact::Undefined(..));
                 let output = matches!(self.kernel.operand(*to).kind, OperandKind::Output { .. });
                 if output && !masked && view.axes.iter().all(|a| !a.dynamic) {
-                    self.record_use(value, certain);
+                    self.record_use(value, is_certain_to_run);
                 }
                 self.memory[to.index()].written |= !undefined || output;
                 return vec![];
             }
-            Op::If => return self.follow_if(id, inst, certain),
-            Op::For { reverse } => return self.follow_for(inst, *reverse, certain),
-            Op::While => return self.follow_while(inst, certain),
+            Op::If => return self.follow_if(id, inst, is_certain_to_run),
+            Op::For { reverse } => return self.follow_for(inst, *reverse, is_certain_to_run),
+            Op::While => return self.follow_while(inst, is_certain_to_run),
             Op::Param(_) | Op::Prefetch(_) | Op::Valid { .. } | Op::NumSteps(_) => ValueFact::Unknown,
             Op::DebugPrint(_) | Op::DebugAssert(_) => return vec![],
         }]
@@ -327,18 +329,24 @@ impl EarlyReadFinder<'_> {
         };
         let all = args.iter().all(|x| matches!(x, ValueFact::Undefined(..)));
         let reads = match pallas_codegen::passes::access_form(self.kernel, op, inst) {
-            Access::Contract { .. } => true,
-            Access::Map(_) | Access::Flat | Access::Fold { .. } | Access::Scan { .. } | Access::Arg { .. } => all,
-            Access::Sort { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => all,
-            Access::Nest(_) | Access::Gather { .. } | Access::Scatter { .. } | Access::Iota { .. } => false,
+            AccessForm::Contract { .. } => true,
+            AccessForm::Map(_)
+            | AccessForm::Flat
+            | AccessForm::Fold { .. }
+            | AccessForm::Scan { .. }
+            | AccessForm::Arg { .. } => all,
+            AccessForm::Sort { .. } | AccessForm::Cast | AccessForm::Bitcast | AccessForm::Powi(_) => all,
+            AccessForm::Nest(_) | AccessForm::Gather { .. } | AccessForm::Scatter { .. } | AccessForm::Iota { .. } => {
+                false
+            }
         };
         if reads { undefined } else { ValueFact::Unknown }
     }
-    /// Evaluates the side of an `if` that is taken, or both if that is unknown. `certain` is true if the program
-    /// certainly gets here.
-    fn follow_if(&mut self, id: InstId, inst: &Inst, certain: bool) -> Vec<ValueFact> {
+    /// Evaluates the side of an `if` that is taken, or both if that is unknown. `is_certain_to_run` is true if the
+    /// program certainly gets here.
+    fn follow_if(&mut self, id: InstId, inst: &Inst, is_certain_to_run: bool) -> Vec<ValueFact> {
         let condition = self.fact_of(inst.args[0]);
-        self.record_use(condition, certain);
+        self.record_use(condition, is_certain_to_run);
         let ValueFact::Number(taken) = condition else {
             inst.regions.iter().for_each(|&side| _ = self.follow_region(side, &[], false));
             return vec![];
@@ -351,13 +359,13 @@ impl EarlyReadFinder<'_> {
                 memory.skipped = memory.skipped.or((!memory.written).then_some(id));
             }
         });
-        self.follow_region(inst.regions[taken], &[], certain)
+        self.follow_region(inst.regions[taken], &[], is_certain_to_run)
     }
     /// Evaluates the first iteration of a `for` with known bounds, that of the highest index if `reverse`, then its
-    /// body with unknown values. `certain` is true if the program certainly gets here.
-    fn follow_for(&mut self, inst: &Inst, reverse: bool, certain: bool) -> Vec<ValueFact> {
+    /// body with unknown values. `is_certain_to_run` is true if the program certainly gets here.
+    fn follow_for(&mut self, inst: &Inst, reverse: bool, is_certain_to_run: bool) -> Vec<ValueFact> {
         let bounds: Vec<ValueFact> = inst.args[..3].iter().map(|&v| self.fact_of(v)).collect();
-        bounds.iter().for_each(|&bound| self.record_use(bound, certain));
+        bounds.iter().for_each(|&bound| self.record_use(bound, is_certain_to_run));
         let number = |x: &ValueFact| if let ValueFact::Number(x) = x { Some(x.as_i64()) } else { None };
         let start: Vec<ValueFact> = inst.args[3..].iter().map(|&v| self.fact_of(v)).collect();
         let turns = match bounds.iter().map(number).collect::<Option<Vec<i64>>>().as_deref() {
@@ -371,7 +379,7 @@ impl EarlyReadFinder<'_> {
                 return start;
             }
             let index = ValueFact::Number(Literal::int(DType::I32, if reverse { lo + (turns - 1) * step } else { lo }));
-            let carried = self.follow_region(inst.regions[0], &[vec![index], start].concat(), certain);
+            let carried = self.follow_region(inst.regions[0], &[vec![index], start].concat(), is_certain_to_run);
             if turns == 1 {
                 return carried;
             }
@@ -379,13 +387,13 @@ impl EarlyReadFinder<'_> {
         self.follow_region(inst.regions[0], &[], false);
         vec![]
     }
-    /// Evaluates the first test of a `while`, then its body and test with unknown values. `certain` is true if the
-    /// program certainly gets here.
-    fn follow_while(&mut self, inst: &Inst, certain: bool) -> Vec<ValueFact> {
+    /// Evaluates the first test of a `while`, then its body and test with unknown values. `is_certain_to_run` is true
+    /// if the program certainly gets here.
+    fn follow_while(&mut self, inst: &Inst, is_certain_to_run: bool) -> Vec<ValueFact> {
         let start: Vec<ValueFact> = inst.args.iter().map(|&v| self.fact_of(v)).collect();
-        let tested = self.follow_region(inst.regions[0], &start, certain);
+        let tested = self.follow_region(inst.regions[0], &start, is_certain_to_run);
         if let Some(&goes) = tested.first() {
-            self.record_use(goes, certain);
+            self.record_use(goes, is_certain_to_run);
             if matches!(goes, ValueFact::Number(goes) if goes.bits == 0) {
                 return tested[1..].to_vec();
             }

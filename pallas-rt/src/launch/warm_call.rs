@@ -5,7 +5,7 @@
 //! bound nor looked up again, and its spec is not even built, which would take several times as long as a tiny kernel
 //! runs.
 use super::bind::CallSizes;
-use super::fixed_values::StoredFixed;
+use super::fixed_values::StoredFixedValue;
 use super::recent_calls::RecentCalls;
 use super::spec::{Argument, Site};
 use crate::exec::{Compiled, CompiledForms};
@@ -14,11 +14,11 @@ use pallas_ir::{Kernel, OperandKind};
 use std::any::TypeId;
 use std::sync::{Arc, Weak};
 
-/// A remembered call, with its sizes and kernel.
+/// Earlier call of this thread: the values that identify it, the sizes that it bound, and its compiled kernel.
 struct RememberedCall {
     given: Vec<i64>,
     outer: Vec<u64>,
-    fixed: Vec<StoredFixed>,
+    fixed: Vec<StoredFixedValue>,
     sizes: Arc<CallSizes>,
     /// Weak: the cache determines its lifetime.
     compiled: Weak<CompiledForms>,
@@ -28,30 +28,32 @@ thread_local! {
     static RECENT_CALLS: RecentCalls<RememberedCall> = RecentCalls::default();
 }
 
-/// Returns the sizes and the kernel of an equal earlier call of this thread.
+/// Returns the sizes and the kernel of an earlier call of this thread with the same values, array types and shapes;
+/// `None` if none is remembered. `body_type` is the type of the kernel's body.
 pub(super) fn find_remembered_call(
     site: &Site<'_>,
     arguments: &[Argument],
-    instance: TypeId,
+    body_type: TypeId,
 ) -> Option<(Arc<CallSizes>, Compiled)> {
     let same = |seen: &RememberedCall| {
         let compiled = seen.matches_site(site).then(|| seen.compiled.upgrade())?.map(Compiled)?;
         seen.sizes.fits_arguments(compiled.traced(), arguments).then(|| (seen.sizes.clone(), compiled))
     };
-    RECENT_CALLS.with(|seen| seen.find(instance, same))
+    RECENT_CALLS.with(|seen| seen.find(body_type, same))
 }
 
 /// Remembers a call with its sizes and kernel, and drops the oldest one of its kernel. Does nothing if a `#[fixed]`
 /// value can't be compared.
-pub(super) fn remember_call(site: &Site<'_>, instance: TypeId, sizes: &Arc<CallSizes>, compiled: &Compiled) {
+pub(super) fn remember_call(site: &Site<'_>, body_type: TypeId, sizes: &Arc<CallSizes>, compiled: &Compiled) {
     let Some(fixed) = site.fixed.iter().map(|key| key.stored_value()).collect() else { return };
     let given = site.given.iter().map(|(_, n)| *n).collect();
     let (outer, sizes, compiled) = (site.outer.to_vec(), sizes.clone(), Arc::downgrade(&compiled.0));
-    RECENT_CALLS.with(|seen| seen.remember(instance, RememberedCall { given, outer, fixed, sizes, compiled }));
+    RECENT_CALLS.with(|seen| seen.remember(body_type, RememberedCall { given, outer, fixed, sizes, compiled }));
 }
 
 impl RememberedCall {
-    /// Returns true if `site` has the same values, so that with equal arrays the spec and the trace are the same.
+    /// Returns true if the remembered call had the `#[dim]`, `#[fixed]` and outer constant values of `site`, so that
+    /// with equal arrays its spec and trace are those of this call.
     fn matches_site(&self, site: &Site<'_>) -> bool {
         self.outer == site.outer
             && self.given.iter().eq(site.given.iter().map(|(_, n)| n))
@@ -92,7 +94,7 @@ mod tests {
     fn the_last_calls_of_a_kernel_are_remembered_and_no_more() {
         // A thread of its own, which has seen nothing.
         std::thread::spawn(|| {
-            let remembered = || RECENT_CALLS.with(RecentCalls::lengths);
+            let remembered = || RECENT_CALLS.with(RecentCalls::call_counts);
             let client = Client::cpu();
             let call = |n: usize, by: f32| {
                 let x = client.full(&[n], 1.0f32).expect("it fits");

@@ -54,7 +54,7 @@ fn factor_batch(
     pair_or_poisoned(made(), a)
 }
 
-/// Factors matrices that have at least as many rows as columns.
+/// Computes the reduced QR factors, `[batch, m, n]` and `[batch, n, n]`, of matrices with m ≥ n.
 static REDUCED_QR: LazyLock<CompiledUnary<(Array, Array)>> = LazyLock::new(|| {
     jit(custom_jvp(
         |a: &Array| householder_qr(a, a.shape()[2]),

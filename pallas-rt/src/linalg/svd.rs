@@ -77,7 +77,8 @@ static REDUCED_SVD: LazyLock<CompiledUnary<SvdFactors>> = LazyLock::new(|| {
 static COMPLETE_SVD: LazyLock<CompiledUnary<SvdFactors>> =
     LazyLock::new(|| jit(|a: &Array| compute_svd(a, true)).into_fn());
 
-/// Computes the factors of `[batch, m, n]`; if `complete`, with square matrices of vectors.
+/// Computes `u`, the singular values and `vᵀ` of matrices `[batch, m, n]`; `u` and `vᵀ` are square if `complete`, else
+/// they have `min(m, n)` columns and rows.
 fn compute_svd(a: &Array, complete: bool) -> Result<SvdFactors> {
     let (m, n) = (a.shape()[1], a.shape()[2]);
     if m < n {

@@ -6,13 +6,13 @@ use std::fmt::{Display, Write};
 const CHARACTER_WIDTH_RATIO: f64 = 0.61;
 
 /// Number of monospaced characters of this font size that fit in a width.
-pub(crate) fn max_characters(width: f64, font: f64) -> usize {
-    (width / (font * CHARACTER_WIDTH_RATIO)).max(0.0) as usize
+pub(crate) fn max_characters(width: f64, font_size: f64) -> usize {
+    (width / (font_size * CHARACTER_WIDTH_RATIO)).max(0.0) as usize
 }
 
 /// The width of monospaced text of this font size.
-pub(crate) fn text_width(text: &str, font: f64) -> f64 {
-    text.chars().count() as f64 * font * CHARACTER_WIDTH_RATIO
+pub(crate) fn text_width(text: &str, font_size: f64) -> f64 {
+    text.chars().count() as f64 * font_size * CHARACTER_WIDTH_RATIO
 }
 
 /// The text, cut so that it ends with `…` if it has more than `max_length` characters.
@@ -25,8 +25,8 @@ pub(crate) fn shorten_text(text: &str, max_length: usize) -> String {
 }
 
 /// The largest width and height with this ratio of width to height that fit in a box.
-pub(crate) fn fit_in_box(aspect: f64, [wide, high]: [f64; 2]) -> [f64; 2] {
-    if aspect > wide / high { [wide, wide / aspect] } else { [high * aspect, high] }
+pub(crate) fn fit_in_box(aspect: f64, [max_width, max_height]: [f64; 2]) -> [f64; 2] {
+    if aspect > max_width / max_height { [max_width, max_width / aspect] } else { [max_height * aspect, max_height] }
 }
 
 /// A light colour for the member with this number of a list; neighbours differ by the golden angle.
@@ -34,7 +34,7 @@ pub(crate) fn list_item_color(number: usize) -> String {
     format!("hsl({:.0}, 60%, 82%)", (number as f64 * 137.508 + 205.0) % 360.0)
 }
 
-/// The part of a text that is at its position.
+/// Point of a line of text that lies at its x position: SVG's `text-anchor`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -49,7 +49,7 @@ pub(crate) struct Svg {
 }
 
 impl Svg {
-    /// Adds elements as they are.
+    /// Appends the text of SVG elements without escaping it.
     pub(crate) fn push_element(&mut self, element: impl Display) {
         writeln!(self.body, "{element}").expect("a string");
     }

@@ -30,14 +30,14 @@ pub(super) fn move_axis(graph: &mut Graph, v: Var, from: usize, to: usize) -> Re
     if from == to { Ok(v) } else { transpose(graph, v, axes) }
 }
 
-/// Appends `count` copies along an axis: of each element if `is_each` is true, else of the whole axis.
-fn repeat_along_axis(graph: &mut Graph, v: Var, axis: usize, count: usize, is_each: bool) -> Result<Var, Diag> {
+/// Appends `count` copies along an axis: of each element if `is_per_element` is true, else of the whole axis.
+fn repeat_along_axis(graph: &mut Graph, v: Var, axis: usize, count: usize, is_per_element: bool) -> Result<Var, Diag> {
     let shape = graph.ty(v).shape.clone();
     let (mut apart, mut merged) = (shape.clone(), shape);
-    apart.insert(axis + usize::from(is_each), 1);
+    apart.insert(axis + usize::from(is_per_element), 1);
     merged[axis] = merged[axis].saturating_mul(count);
     let v = reshape(graph, v, &apart)?;
-    apart[axis + usize::from(is_each)] = count;
+    apart[axis + usize::from(is_per_element)] = count;
     let v = graph.broadcast(v, &apart)?;
     reshape(graph, v, &merged)
 }

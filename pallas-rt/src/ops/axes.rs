@@ -54,7 +54,7 @@ impl Axes {
     }
 
     /// Returns true if the type in which the reduction is computed was asked for.
-    pub(super) fn has_dtype(&self) -> bool {
+    pub(super) fn has_requested_dtype(&self) -> bool {
         self.dtype.is_some()
     }
 

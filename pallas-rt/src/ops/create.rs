@@ -6,7 +6,7 @@ use super::elementwise_broadcast::{
 use super::formula::{FormulaDtype, push_formula};
 use super::shape::reshape;
 use crate::array::{Array, Client};
-use crate::jit::{apply, innermost_client, mesh_sharding};
+use crate::jit::{apply, innermost_trace_client, mesh_sharding};
 use pallas_graph::mesh::ShardingConstraint;
 use pallas_graph::{Graph, Var};
 use pallas_ir::structural::Iota;
@@ -42,7 +42,7 @@ fn float_coordinates(graph: &mut Graph, count: usize, dtype: DType) -> Result<Va
     note = "elements are f32, i32 or bool; `Array::from_slice` takes other types and slices"
 )]
 pub trait Nested {
-    /// Type of the numbers.
+    /// Type of the numbers in the innermost Rust arrays.
     type Number: Elem;
     /// Extents, from the outermost array to the innermost.
     fn shape() -> Vec<usize>;
@@ -88,7 +88,7 @@ impl<T: Nested, const N: usize> Nested for [T; N] {
 pub fn array<T: Nested>(numbers: T) -> Array {
     let (mut all, shape) = (vec![], T::shape());
     numbers.collect(&mut all);
-    let made = innermost_client().map_or_else(Client::from_env, Ok).and_then(|client| client.array(&all, &shape));
+    let made = innermost_trace_client().map_or_else(Client::from_env, Ok).and_then(|client| client.array(&all, &shape));
     made.unwrap_or_else(|error| Array::new_poisoned(error, Client::cpu(), T::Number::DTYPE, &shape))
 }
 
@@ -263,7 +263,7 @@ pub fn indices(shape: &[usize], dtype: DType) -> Array {
             let own = push_coordinates(graph, shape, axis, dtype)?;
             all.push(reshape(graph, own, &[&[1], shape].concat())?);
         }
-        super::join::concatenated(graph, &all, 0)
+        super::join::push_concatenate(graph, &all, 0)
     })
 }
 

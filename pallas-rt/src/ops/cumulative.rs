@@ -77,8 +77,9 @@ fn nan_arg_reduce(graph: &mut Graph, v: Var, axis: isize, is_max: bool) -> Resul
     )
 }
 
-/// Appends the elements from one position along an axis up to another one, which may count from the end.
-fn axis_range(graph: &mut Graph, v: Var, axis: usize, from: i64, to: Option<i64>) -> Result<Var, Diag> {
+/// Appends the elements of `v` along `axis` from position `from` up to but without `to`; a negative `to` counts from
+/// the end, `None` is the end.
+fn push_axis_slice(graph: &mut Graph, v: Var, axis: usize, from: i64, to: Option<i64>) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::Range { start: Some(from), stop: to, step: 1 });
     index(graph, v, &items)
@@ -134,7 +135,8 @@ impl Array {
             let mut x = v[0];
             // Of nothing there are no differences, which are the same for any order.
             for _ in 0..order.min(graph.ty(x).shape[axis]) {
-                let (after, before) = (axis_range(graph, x, axis, 1, None)?, axis_range(graph, x, axis, 0, Some(-1))?);
+                let (after, before) =
+                    (push_axis_slice(graph, x, axis, 1, None)?, push_axis_slice(graph, x, axis, 0, Some(-1))?);
                 let op = if graph.ty(x).dtype == DType::Bool { ScalarOp::Ne } else { ScalarOp::Sub };
                 x = push_elementwise(graph, op, &[GraphOperand::Var(after), GraphOperand::Var(before)])?;
             }
@@ -149,7 +151,7 @@ impl Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
             let (after, before) =
-                (axis_range(graph, v[0], axis, 1, None)?, axis_range(graph, v[0], axis, 0, Some(-1))?);
+                (push_axis_slice(graph, v[0], axis, 1, None)?, push_axis_slice(graph, v[0], axis, 0, Some(-1))?);
             let pairs = [GraphOperand::Var(after), GraphOperand::Var(before)];
             let areas = push_formula(graph, FormulaDtype::Float, pairs, |[a, b], _| (a + b) * (distance * 0.5))?;
             reduce(graph, ScalarOp::Add, areas, &(axis as isize).into())
@@ -261,7 +263,7 @@ impl Array {
                 ));
             };
             let pair = [GraphOperand::Var(v[1]), GraphOperand::Var(v[0])];
-            let dtype = super::elementwise_broadcast::common_type(graph, &pair);
+            let dtype = super::elementwise_broadcast::common_dtype(graph, &pair);
             let x = cast(graph, v[1], dtype)?;
             let shape = graph.ty(x).shape.clone();
             let coefficient = |graph: &mut Graph, i: usize| super::arrange::take_position(graph, v[0], 0, i as i64);

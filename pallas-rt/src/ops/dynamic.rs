@@ -35,8 +35,14 @@ fn normalize_start(graph: &mut Graph, operand_number: usize, given: GraphOperand
     graph.push(ScalarOp::Select, &[is_negative, moved, at])
 }
 
-/// Appends the positions `given` along all axes of `x`; they are the operands from number `first_operand` on.
-fn normalize_starts(graph: &mut Graph, x: Var, given: &[GraphOperand], first_operand: usize) -> Result<Vec<Var>, Diag> {
+/// Appends the positions `given` at which a window begins, one for each axis of `x`, as i32 scalars. Messages call the
+/// first of them operand `first_operand_number`.
+fn normalize_starts(
+    graph: &mut Graph,
+    x: Var,
+    given: &[GraphOperand],
+    first_operand_number: usize,
+) -> Result<Vec<Var>, Diag> {
     let shape = graph.ty(x).shape.clone();
     if given.len() != shape.len() {
         let message = format!("{} positions of a window of {}", given.len(), graph.ty(x));
@@ -46,7 +52,7 @@ fn normalize_starts(graph: &mut Graph, x: Var, given: &[GraphOperand], first_ope
         .iter()
         .zip(&shape)
         .enumerate()
-        .map(|(i, (&at, &n))| normalize_start(graph, first_operand + i, at, n))
+        .map(|(i, (&at, &n))| normalize_start(graph, first_operand_number + i, at, n))
         .collect()
 }
 
@@ -70,7 +76,7 @@ fn push_dynamic_update(graph: &mut Graph, x: Var, window: Var, at: &[GraphOperan
     graph.push(DynamicUpdateSlice, &[&[x, window], &starts[..]].concat())
 }
 
-/// Returns the variable of an operand that is an array.
+/// Returns the variable of an operand; panics if it is a number.
 fn expect_var(operand: GraphOperand) -> Var {
     operand.var().expect("the operand was made of an array")
 }

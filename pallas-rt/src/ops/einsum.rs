@@ -56,8 +56,8 @@ pub fn einsum<A: Borrow<Array>>(subscripts: &str, arrays: &[A]) -> Array {
     })
 }
 
-fn einsum_diag(i: usize, message: String, help: &str) -> Diag {
-    Diag::new("einsum", At::Operand(i), message, help)
+fn einsum_diag(operand_number: usize, message: String, help: &str) -> Diag {
+    Diag::new("einsum", At::Operand(operand_number), message, help)
 }
 
 /// The letters of each operand and of the result, and the extent of each letter.

@@ -3,7 +3,7 @@ use super::dtype_promotion::promote_types;
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::structural::{Broadcast, Cast};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp};
 
@@ -44,7 +44,8 @@ pub(super) fn elementwise(op: ScalarOp, operands: &[Operand], at: Loc) -> Array 
     apply_to_operands(operands, at, |graph, operands| push_elementwise(graph, op, operands))
 }
 
-/// Makes an array by equations on operands, some of which are arrays.
+/// Makes an array by appending `equations` to a graph: they get a variable for each operand that is an array, and the
+/// other operands as numbers.
 pub(super) fn apply_to_operands(
     operands: &[Operand],
     at: Loc,
@@ -88,7 +89,7 @@ impl GraphOperand {
 }
 
 /// Returns the common element type of operands: that of the arrays, unless a number asks for another.
-pub(super) fn common_type(graph: &Graph, operands: &[GraphOperand]) -> DType {
+pub(super) fn common_dtype(graph: &Graph, operands: &[GraphOperand]) -> DType {
     let var = |x: &GraphOperand| x.var().map(|v| graph.ty(v).dtype);
     let has = |test: fn(&GraphOperand) -> bool| operands.iter().any(test);
     let is_float = has(|x| matches!(x, GraphOperand::Float(_)));
@@ -111,13 +112,13 @@ pub(super) fn common_shape(graph: &Graph, operands: &[GraphOperand]) -> Result<V
     broadcast_shapes(&operands.iter().filter_map(shape).collect::<Vec<_>>())
 }
 
-/// Appends operand number `i`, cast to an element type and broadcast to a shape.
+/// Appends operand number `operand_number`, cast to an element type and broadcast to a shape.
 ///
 /// # Errors
 /// An integer that the type does not hold.
 pub(super) fn cast_and_broadcast(
     graph: &mut Graph,
-    i: usize,
+    operand_number: usize,
     operand: GraphOperand,
     dtype: DType,
     shape: &[usize],
@@ -133,7 +134,12 @@ pub(super) fn cast_and_broadcast(
             let literal = Literal::int(dtype, x);
             if literal.as_i64() != x {
                 let message = format!("the number {x} beside an array of {dtype}");
-                return Err(Diag::new("literal", At::Operand(i), message, "cast the array to a type that holds it"));
+                return Err(Diag::new(
+                    "literal",
+                    At::Operand(operand_number),
+                    message,
+                    "cast the array to a type that holds it",
+                ));
             }
             splat(graph, literal, shape)?
         }
@@ -154,9 +160,9 @@ pub(super) fn splat(graph: &mut Graph, x: Literal, shape: &[usize]) -> Result<Va
 /// Appends an elementwise operation after casting its operands to one type and broadcasting them to one shape.
 pub(super) fn push_elementwise(graph: &mut Graph, op: ScalarOp, operands: &[GraphOperand]) -> Result<Var, Diag> {
     let row = op.row();
-    let is_open = |i: &usize| row.operands.get(*i).is_none_or(|(_, ty)| *ty == Ty::T);
+    let is_open = |i: &usize| row.operands.get(*i).is_none_or(|(_, ty)| *ty == SignatureType::T);
     let open: Vec<GraphOperand> = (0..operands.len()).filter(is_open).map(|i| operands[i]).collect();
-    let mut dtype = common_type(graph, &open);
+    let mut dtype = common_dtype(graph, &open);
     if let Some(found) = super::integers::push_integer_op(graph, op, dtype, operands) {
         return found;
     }
@@ -169,7 +175,7 @@ pub(super) fn push_elementwise(graph: &mut Graph, op: ScalarOp, operands: &[Grap
     let mut args = vec![];
     for (i, operand) in operands.iter().enumerate() {
         let dtype = match row.operands.get(i) {
-            Some((_, Ty::Is(dtype))) => *dtype,
+            Some((_, SignatureType::Is(dtype))) => *dtype,
             _ => dtype,
         };
         args.push(cast_and_broadcast(graph, i, *operand, dtype, &shape)?);

@@ -1,6 +1,6 @@
 //! Elementwise functions that are formulas of operations.
 use super::elementwise_broadcast::{
-    GraphOperand, Operand, apply_to_operands, cast_and_broadcast, common_shape, common_type,
+    GraphOperand, Operand, apply_to_operands, cast_and_broadcast, common_dtype, common_shape,
 };
 use crate::array::Array;
 use pallas_graph::{Graph, Var};
@@ -39,7 +39,7 @@ pub(super) fn push_formula<const N: usize>(
     operands: [GraphOperand; N],
     f: impl for<'g> Fn([E<'g>; N], DType) -> E<'g>,
 ) -> Result<Var, Diag> {
-    let dtype = match (kind, common_type(graph, &operands)) {
+    let dtype = match (kind, common_dtype(graph, &operands)) {
         (FormulaDtype::Number, DType::Bool) => DType::I32,
         (FormulaDtype::Float, dtype) if !dtype.is_float() => DType::F32,
         (_, dtype) => dtype,

@@ -36,7 +36,7 @@ pub(super) fn out_of_range_value(mode: IndexMode, dtype: DType) -> Option<Litera
 }
 
 /// Appends positions along an axis of extent `n` as i32. Those that do not exist are below 0 or from `n` on, unless
-/// `mode` wraps them. Negative positions count from the end if `from_end` is true.
+/// `mode` wraps them. Negative positions count from the end if `negative_from_end` is true.
 ///
 /// # Errors
 /// Elements that are no integers.
@@ -45,7 +45,7 @@ pub(super) fn normalize_positions(
     at: Var,
     n: usize,
     mode: IndexMode,
-    from_end: bool,
+    negative_from_end: bool,
 ) -> Result<Var, Diag> {
     let dtype = graph.ty(at).dtype;
     if dtype.is_float() || dtype == DType::Bool {
@@ -71,7 +71,7 @@ pub(super) fn normalize_positions(
         IndexMode::Wrap => push_elementwise(graph, ScalarOp::Rem, &[var(at), GraphOperand::Int(n.max(1))])?,
         IndexMode::Fill | IndexMode::FillWith(_) | IndexMode::Clip => at,
     };
-    if !dtype.is_signed() || !from_end && mode != IndexMode::Wrap {
+    if !dtype.is_signed() || !negative_from_end && mode != IndexMode::Wrap {
         return Ok(at);
     }
     let is_negative = push_elementwise(graph, ScalarOp::Lt, &[var(at), GraphOperand::Int(0)])?;
@@ -223,14 +223,16 @@ pub(super) fn push_index_windows(
     })
 }
 
-/// Appends the elements that items with arrays select; `vars` are these arrays, in order.
+/// Appends the elements of `x` that `items` select, some of which are arrays of positions: `vars` are their variables,
+/// in order. `mode` treats positions that do not exist; negative ones count from the end if `negative_from_end` is
+/// true.
 pub(super) fn push_gather(
     graph: &mut Graph,
     x: Var,
     items: &[Item],
     vars: &[Var],
     mode: IndexMode,
-    from_end: bool,
+    negative_from_end: bool,
 ) -> Result<Var, Diag> {
     // Ranges first: the rest then has whole axes.
     let ranges = expand_items(graph.ty(x), items)?;
@@ -242,7 +244,7 @@ pub(super) fn push_gather(
     let x = index(graph, x, &own)?;
     let rest = ranges.iter().map(|item| if let Item::Range { .. } = item { whole.clone() } else { item.clone() });
     let ty = graph.ty(x).clone();
-    let way = WindowAccess { mode, from_end, writes: false };
+    let way = WindowAccess { mode, from_end: negative_from_end, writes: false };
     let places = push_index_windows(graph, &ty, &rest.collect::<Vec<_>>(), vars, way)?;
     let missing = places.gather.collapsed_slice_dims.iter().find(|&&axis| ty.shape[axis] == 0);
     let taken = match missing {

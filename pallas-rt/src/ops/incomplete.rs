@@ -149,7 +149,7 @@ enum GammaSumKind {
 }
 
 /// Returns the distance from 1 to the next larger number, the smallest normal number, and the largest number of a type.
-fn float_limits(dtype: DType) -> [f64; 3] {
+fn epsilon_and_normal_range(dtype: DType) -> [f64; 3] {
     match dtype {
         DType::F64 => [f64::EPSILON, f64::MIN_POSITIVE, f64::MAX],
         _ => [f32::EPSILON.into(), f32::MIN_POSITIVE.into(), f32::MAX.into()],
@@ -168,10 +168,11 @@ fn select_each(condition: &Array, next: &[Array], before: &[Array]) -> Vec<Array
 /// Returns `x^a e^-x / Γ(a)`, and true where it underflows.
 fn gamma_prefactor(a: &Array, x: &Array) -> (Array, Array) {
     let log = a * x.log() - x - a.lgamma();
-    (log.exp(), log.lt(-float_limits(x.dtype())[2].ln()))
+    (log.exp(), log.lt(-epsilon_and_normal_range(x.dtype())[2].ln()))
 }
 
-/// Computes the lower function: by its series where that converges fast, else from the fraction of the upper function.
+/// Computes the regularized lower incomplete gamma function of order `a` at `x`: by its series where that converges
+/// fast, else as 1 minus the continued fraction of the upper function.
 fn lower_gamma(a: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let by_fraction = x.ge(1.0) & x.gt(a);
@@ -187,7 +188,8 @@ fn lower_gamma(a: &Array, x: &Array) -> Result<Array> {
     Ok(y)
 }
 
-/// Computes the upper function: by its fraction where that converges fast, else from the series of the lower function.
+/// Computes the regularized upper incomplete gamma function of order `a` at `x`: by its continued fraction where that
+/// converges fast, else as 1 minus the series of the lower function.
 fn upper_gamma(a: &Array, x: &Array) -> Result<Array> {
     let infinity = f64::INFINITY;
     let by_series = x.lt(1.0) | x.lt(a);
@@ -203,14 +205,16 @@ fn upper_gamma(a: &Array, x: &Array) -> Result<Array> {
     Ok(y)
 }
 
-/// Returns true where the lower and the upper function have no value.
+/// Returns true where the incomplete gamma functions of order `a` at `x` are NaN: for negative or NaN operands, and
+/// where both are 0 or both are infinite.
 fn is_outside_domain(a: &Array, x: &Array) -> Array {
     let infinity = f64::INFINITY;
     let corners = a.eq(0.0) & x.eq(0.0) | a.eq(infinity) & x.eq(infinity);
     x.lt(0.0) | a.lt(0.0) | corners | a.is_nan() | x.is_nan()
 }
 
-/// Computes the derivative of the lower function by its order, or that of a sample, as `kind` says.
+/// Computes a derivative by the order `a` for the regularized lower incomplete gamma function at `x`: its own, or that
+/// of a gamma sample `x` whose quantile stays the same, as `kind` says.
 fn gamma_derivative(a: &Array, x: &Array, kind: GammaSumKind) -> Result<Array> {
     let by_fraction = x.gt(1.0) & x.gt(a);
     let (ax, underflows) = gamma_prefactor(a, x);
@@ -222,10 +226,10 @@ fn gamma_derivative(a: &Array, x: &Array, kind: GammaSumKind) -> Result<Array> {
     Ok(select(&wrong, f64::NAN, y))
 }
 
-/// Sums the power series of the lower function, for elements where `enabled` is true; `prefactor` is that of
-/// [`gamma_prefactor`].
+/// Sums the power series of the regularized lower incomplete gamma function of order `a` at `x`, or of the derivative
+/// that `kind` asks for, where `enabled` is true; `prefactor` is that of [`gamma_prefactor`].
 fn lower_gamma_series(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
-    let [epsilon, ..] = float_limits(x.dtype());
+    let [epsilon, ..] = epsilon_and_normal_range(x.dtype());
     let (zero, one) = (a.zeros_like(), a.ones_like());
     let first = vec![enabled.clone(), a.clone(), one.clone(), one, zero.clone(), zero];
     let all = while_loop(
@@ -252,10 +256,10 @@ fn lower_gamma_series(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, 
     })
 }
 
-/// Computes the continued fraction of the upper function, for elements where `enabled` is true; `prefactor` is that of
-/// [`gamma_prefactor`].
+/// Computes the continued fraction of the regularized upper incomplete gamma function of order `a` at `x`, or the
+/// derivative that `kind` asks for, where `enabled` is true; `prefactor` is that of [`gamma_prefactor`].
 fn upper_gamma_fraction(prefactor: &Array, x: &Array, a: &Array, enabled: &Array, kind: GammaSumKind) -> Result<Array> {
-    let [epsilon, ..] = float_limits(x.dtype());
+    let [epsilon, ..] = epsilon_and_normal_range(x.dtype());
     let (zero, one) = (x.zeros_like(), x.ones_like());
     let y = 1.0 - a;
     let z = x + &y + 1.0;
@@ -330,7 +334,7 @@ fn incomplete_beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
     let x = select(&fast, x, 1.0 - x);
     let sum = beta_fraction(&a, &b, &x)?;
     // a Γ(a) is 1 for the smallest a, where Γ(a) is infinite.
-    let [_, smallest, _] = float_limits(x.dtype());
+    let [_, smallest, _] = epsilon_and_normal_range(x.dtype());
     let rest = b.lgamma() - (&a + &b).lgamma();
     let small = ((-&x).log1p() * &b - &rest).exp();
     let large = (x.log() * &a + (-&x).log1p() * &b - (a.lgamma() + &rest)).exp() / &a;
@@ -344,7 +348,7 @@ fn incomplete_beta(a: &Array, b: &Array, x: &Array) -> Result<Array> {
 
 /// Computes the continued fraction of [`incomplete_beta`] by the algorithm of Lentz, Thompson and Barnett.
 fn beta_fraction(a: &Array, b: &Array, x: &Array) -> Result<Array> {
-    let half = float_limits(x.dtype())[0] / 2.0;
+    let half = epsilon_and_normal_range(x.dtype())[0] / 2.0;
     let most = if x.dtype() == DType::F64 { 600 } else { 200 };
     let not_small = |x: Array| select(&x.abs().lt(half), half, &x);
     let first = not_small(x.zeros_like());

@@ -140,7 +140,8 @@ impl IndexedUpdate<'_> {
         graph.push(StructuralOp::from(found.gather.matching_scatter(self.op)), &[x, found.starts, updates])
     }
 
-    /// Appends `x` with the elements updated where a mask is true.
+    /// Appends the update of `x` by `elements` where `mask`, over the first axes of `x`, is true: combined by the
+    /// operation, or replaced without one. Refuses other items beside the mask.
     fn push_masked_update(&self, graph: &mut Graph, x: Var, mask: Var, elements: GraphOperand) -> Result<Var, Diag> {
         let (ty, own) = (graph.ty(x).clone(), graph.ty(mask).shape.clone());
         let is_alone = self.items.iter().all(|item| matches!(item, Item::Array(_) | Item::Rest));

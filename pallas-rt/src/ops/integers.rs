@@ -33,19 +33,19 @@ pub(super) fn push_integer_op(
                 "cast them to numbers: `x.cast(DType::I32)`; `!x` is logical not",
             )))
         }
-        (Rem | Lt | Le | Gt | Ge | Clamp | Fma, DType::Bool) => Some(push_as_integers(graph, op, operands)),
+        (Rem | Lt | Le | Gt | Ge | Clamp | Fma, DType::Bool) => Some(push_op_as_i32(graph, op, operands)),
         _ => None,
     }
 }
 
-/// Appends the first operand, in this type and the common shape.
+/// Appends the first operand, cast to `dtype` and broadcast to the common shape of all operands.
 fn cast_first_operand(graph: &mut Graph, operands: &[GraphOperand], dtype: DType) -> Result<Var, Diag> {
     let shape = common_shape(graph, operands)?;
     cast_and_broadcast(graph, 0, operands[0], dtype, &shape)
 }
 
 /// Appends an operation on truth values, taken as i32.
-fn push_as_integers(graph: &mut Graph, op: ScalarOp, operands: &[GraphOperand]) -> Result<Var, Diag> {
+fn push_op_as_i32(graph: &mut Graph, op: ScalarOp, operands: &[GraphOperand]) -> Result<Var, Diag> {
     let mut numbers = vec![];
     for &x in operands {
         numbers.push(match x {
@@ -61,7 +61,7 @@ fn push_as_integers(graph: &mut Graph, op: ScalarOp, operands: &[GraphOperand]) 
 /// for others.
 fn push_integer_power(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]) -> Option<Result<Var, Diag>> {
     if dtype == DType::Bool {
-        return Some(push_as_integers(graph, ScalarOp::Pow, operands));
+        return Some(push_op_as_i32(graph, ScalarOp::Pow, operands));
     }
     match (operands[0], operands[1]) {
         (_, GraphOperand::Int(n)) if n < 0 && !dtype.is_float() => {
@@ -73,7 +73,7 @@ fn push_integer_power(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]
             Some(cast(graph, v, dtype).and_then(|v| graph.push(StructuralOp::from(Powi { exponent }), &[v])))
         }
         _ if dtype.is_float() => None,
-        _ => Some(power_of_integers(graph, dtype, operands)),
+        _ => Some(push_power_by_squaring(graph, dtype, operands)),
     }
 }
 
@@ -82,7 +82,7 @@ fn push_integer_power(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]
 const POWER_EXPONENT_BITS: u32 = 6;
 
 /// Appends integers to the power of integers, by squaring. A negative exponent is taken modulo 64.
-fn power_of_integers(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]) -> Result<Var, Diag> {
+fn push_power_by_squaring(graph: &mut Graph, dtype: DType, operands: &[GraphOperand]) -> Result<Var, Diag> {
     let shape = common_shape(graph, operands)?;
     let mut base = cast_and_broadcast(graph, 0, operands[0], dtype, &shape)?;
     let mut exponent = cast_and_broadcast(graph, 1, operands[1], dtype, &shape)?;

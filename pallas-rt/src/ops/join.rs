@@ -12,7 +12,7 @@ use pallas_ir::{At, Diag, Loc, StructuralOp};
 use std::borrow::Borrow;
 
 /// Appends the concatenation of variables, which get one element type.
-pub(super) fn concatenated(graph: &mut Graph, vars: &[Var], axis: isize) -> Result<Var, Diag> {
+pub(super) fn push_concatenate(graph: &mut Graph, vars: &[Var], axis: isize) -> Result<Var, Diag> {
     let types = vars.iter().map(|&v| graph.ty(v).dtype);
     let Some(dtype) = types.reduce(promote_types) else {
         return Err(Diag::new("arity", At::Op, "no array to put together".into(), "give at least one"));
@@ -39,7 +39,7 @@ fn join_arrays<A: Borrow<Array>>(
             let shape = joined_shape(&graph.ty(v).shape)?;
             parts.push(if graph.ty(v).shape == shape { v } else { reshape(graph, v, &shape)? });
         }
-        concatenated(graph, &parts, axis)
+        push_concatenate(graph, &parts, axis)
     })
 }
 
@@ -284,9 +284,9 @@ impl Array {
     pub fn delete(&self, position: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let (axis, at) = normalize_position(graph, v[0], position, axis, 0)?;
-            let before = push_axis_range(graph, v[0], axis, 0..at)?;
-            let after = push_axis_range(graph, v[0], axis, at + 1..i64::MAX)?;
-            concatenated(graph, &[before, after], axis as isize)
+            let before = push_axis_slice(graph, v[0], axis, 0..at)?;
+            let after = push_axis_slice(graph, v[0], axis, at + 1..i64::MAX)?;
+            push_concatenate(graph, &[before, after], axis as isize)
         })
     }
 
@@ -304,9 +304,9 @@ impl Array {
             let new = graph.broadcast(new, &shape)?;
             shape.insert(axis, 1);
             let new = reshape(graph, new, &shape)?;
-            let before = push_axis_range(graph, v[0], axis, 0..at)?;
-            let after = push_axis_range(graph, v[0], axis, at..i64::MAX)?;
-            concatenated(graph, &[before, new, after], axis as isize)
+            let before = push_axis_slice(graph, v[0], axis, 0..at)?;
+            let after = push_axis_slice(graph, v[0], axis, at..i64::MAX)?;
+            push_concatenate(graph, &[before, new, after], axis as isize)
         })
     }
 
@@ -352,8 +352,8 @@ fn normalize_position(
     Ok((axis, at as i64))
 }
 
-/// Appends a range of positions along an axis.
-fn push_axis_range(graph: &mut Graph, v: Var, axis: usize, range: std::ops::Range<i64>) -> Result<Var, Diag> {
+/// Appends the elements of `v` whose positions along `axis` are in `range`.
+fn push_axis_slice(graph: &mut Graph, v: Var, axis: usize, range: std::ops::Range<i64>) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(range.into());
     index(graph, v, &items)

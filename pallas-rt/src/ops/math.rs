@@ -48,9 +48,9 @@ formulas! {
     /// `sqrt(x² + y²)` without overflow of the squares.
     Float hypot(x, other) as dtype => hypot(x, other, dtype);
     /// `ln(eˣ + eʸ)` without overflow.
-    Float logaddexp(x, other) => log_sum(x, other, |below| below.exp().log1p());
+    Float logaddexp(x, other) => max_plus_correction(x, other, |below| below.exp().log1p());
     /// `log2(2ˣ + 2ʸ)` without overflow.
-    Float logaddexp2(x, other) => log_sum(x, other, |below| below.exp2().log1p() * consts::LOG2_E);
+    Float logaddexp2(x, other) => max_plus_correction(x, other, |below| below.exp2().log1p() * consts::LOG2_E);
     /// `x` to a power, both as floats.
     Float float_power(x, exponent) => x.pow(exponent);
     /// The magnitude of `x` with the sign bit of another array, also of its zeros and NaNs.
@@ -174,15 +174,15 @@ fn sinc<'g>(x: E<'g>, dtype: DType) -> E<'g> {
 
 /// Returns `max(x, y)` plus `correction` of the difference of the smaller and the larger one. Infinities of one sign
 /// have no difference: each has half of the slope. Where an operand is NaN, so are the slopes.
-fn log_sum<'g>(x: E<'g>, y: E<'g>, correction: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
+fn max_plus_correction<'g>(x: E<'g>, y: E<'g>, correction: impl FnOnce(E<'g>) -> E<'g>) -> E<'g> {
     let more = x.maximum(y);
     let has_rest = (x - y).eq(x - y);
     let below = has_rest.select(x.minimum(y) - more, x.zero());
     propagate_nan(x, y, has_rest.select(more + correction(below), more))
 }
 
-/// Returns `value`, but NaN with slopes of NaN where one of two operands is NaN: there the slopes of the larger and the
-/// smaller one are not NaN.
+/// Returns `value`, or NaN whose derivatives are NaN too where `x` or `y` is NaN; a maximum or minimum alone would have
+/// finite derivatives there.
 fn propagate_nan<'g>(x: E<'g>, y: E<'g>, value: E<'g>) -> E<'g> {
     let is_nan = x.is_nan() | y.is_nan();
     // Other operands are left out of the product, which may overflow.

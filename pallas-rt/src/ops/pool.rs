@@ -29,8 +29,8 @@ impl<const N: usize> From<[(i64, i64); N]> for Padding {
 }
 
 impl Padding {
-    /// Returns the pairs for windowed axes of these extents, for windows of these extents (`window_extents`) and
-    /// strides.
+    /// Returns the numbers of padding positions before and after each windowed axis, for axes of `extents` and windows
+    /// of `window_extents` moved by `strides`. `name` names the operation in messages.
     pub(super) fn resolve_padding_pairs(
         &self,
         name: &str,
@@ -58,14 +58,14 @@ impl Padding {
     }
 }
 
-/// Returns one number for each of `count` windowed axes: those of `given`, or 1 if that is empty. `name` and `what`
-/// name the operation and the list in messages.
-pub(super) fn per_axis_numbers(name: &str, what: &str, given: &[usize], count: usize) -> Result<Vec<i64>, Diag> {
+/// Returns one number for each of `count` windowed axes: those of `given`, or 1 if that is empty. `name` and
+/// `list_name` name the operation and the list in messages.
+pub(super) fn per_axis_numbers(name: &str, list_name: &str, given: &[usize], count: usize) -> Result<Vec<i64>, Diag> {
     if given.is_empty() {
         return Ok(vec![1; count]);
     }
     if given.len() != count {
-        let message = format!("{name} with {} {what} for {count} windowed axes", given.len());
+        let message = format!("{name} with {} {list_name} for {count} windowed axes", given.len());
         return Err(Diag::new("window", At::Op, message, "one for each windowed axis, or none for ones"));
     }
     Ok(given.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect())

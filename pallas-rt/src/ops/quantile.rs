@@ -4,7 +4,7 @@ use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cas
 use super::formula::{FormulaDtype, push_formula};
 use super::reduce::reduce;
 use super::shape::{reshape, transpose};
-use super::sort::{push_take_along, sorted};
+use super::sort::{push_sort, push_take_along};
 use crate::array::Array;
 use pallas_graph::{Graph, Var};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp};
@@ -24,7 +24,8 @@ pub enum QuantileMethod {
     Nearest,
 }
 
-/// Options of a quantile.
+/// Options of a quantile: the axes, the interpolation between elements, the treatment of NaN, and the unit of the
+/// fractions.
 struct QuantileOptions<'a> {
     axes: &'a Axes,
     between: QuantileMethod,
@@ -140,7 +141,7 @@ impl QuantileOptions<'_> {
             )?;
             splat(graph, Literal::new(wide, line as f64), &with(1))?
         };
-        let lines = sorted(graph, lines, outer.len())?;
+        let lines = push_sort(graph, lines, outer.len())?;
         let place =
             push_formula(graph, FormulaDtype::Any, [GraphOperand::Var(q), GraphOperand::Var(numbers)], |[q, n], _| {
                 q * (n - n.like(1.0))
@@ -191,7 +192,8 @@ impl QuantileOptions<'_> {
         reshape(graph, front, &[&[count], &to[..]].concat())
     }
 
-    /// Appends the fractions, from 0 to 1, in a type.
+    /// Appends the points `q` of the quantiles as fractions from 0 to 1 in `dtype`; percentages are divided by 100.
+    /// Refuses truth values and arrays of more than one axis.
     fn push_fractions(&self, graph: &mut Graph, q: GraphOperand, dtype: DType) -> Result<Var, Diag> {
         let q = match q {
             GraphOperand::Var(v) => {

@@ -12,14 +12,14 @@ use pallas_ir::{At, DType, Diag, Loc, ScalarOp, StructuralOp};
 /// Appends a reduction by `op`. Truth values have the order false, true.
 pub(super) fn reduce(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let ty = graph.ty(v);
-    let op = op.monoid_of(ty.dtype);
+    let op = op.monoid_for_dtype(ty.dtype);
     graph.push(StructuralOp::from(Reduce { op, axes: axes.resolve(ty.shape.len())?, keep: axes.keeps_axes() }), &[v])
 }
 
 /// Appends a sum or a product, in a type of 32 bits for truth values and narrower integers.
 pub(super) fn reduce_widened(graph: &mut Graph, op: ScalarOp, v: Var, axes: &Axes) -> Result<Var, Diag> {
     let wide = match graph.ty(v).dtype {
-        dtype if axes.has_dtype() => dtype,
+        dtype if axes.has_requested_dtype() => dtype,
         DType::Bool | DType::I8 | DType::I16 => DType::I32,
         DType::U8 | DType::U16 => DType::U32,
         dtype => dtype,
@@ -273,7 +273,8 @@ impl Array {
     }
 }
 
-/// Appends a variance.
+/// Appends the variance over `axes`, the mean squared distance from the mean, computed in the accumulator's type and
+/// rounded to the type of `v`, or f32 for integers.
 pub(super) fn variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     with_accumulator_type(graph, v, |graph, v| {
         let centre = mean(graph, v, &super::keep(axes.clone()))?;
@@ -283,7 +284,8 @@ pub(super) fn variance(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Di
     })
 }
 
-/// Appends a mean.
+/// Appends the mean over `axes`, computed in the accumulator's type and rounded to the type of `v`, or f32 for
+/// integers.
 pub(super) fn mean(graph: &mut Graph, v: Var, axes: &Axes) -> Result<Var, Diag> {
     with_accumulator_type(graph, v, |graph, v| {
         let shape = graph.ty(v).shape.clone();

@@ -4,10 +4,10 @@ use super::create::push_coordinates;
 use super::dtype_promotion::promote_types;
 use super::elementwise_broadcast::{GraphOperand, cast, push_elementwise};
 use super::formula::{FormulaDtype, push_formula};
-use super::join::concatenated;
+use super::join::push_concatenate;
 use super::reduce::reduce_widened;
 use super::shape::reshape;
-use super::sort::{push_axis_range, push_take_along, sorted};
+use super::sort::{push_axis_slice, push_sort, push_take_along};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -23,7 +23,7 @@ pub enum Side {
 }
 
 /// Largest number of elements of a table that are all compared; longer tables are searched by halving.
-pub(super) const MAX_COMPARED_ELEMENTS: usize = 64;
+pub(super) const MAX_LINEAR_SEARCH_ELEMENTS: usize = 64;
 
 /// Appends truth values: true where `a` comes before `b` in a sorted array, whose NaNs are last.
 fn is_before(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
@@ -36,7 +36,8 @@ fn is_before(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
     graph.push(ScalarOp::BitOr, &[less, last])
 }
 
-/// Appends the positions in a sorted array of one axis at which the elements of `v`, of the same type, belong.
+/// Appends the i32 positions at which the elements of `v` belong in `table`, a sorted array of one axis and the same
+/// type: before equal elements of the table for `Side::Left`, after them for `Side::Right`.
 pub(super) fn push_search_sorted(graph: &mut Graph, table: Var, v: Var, side: Side) -> Result<Var, Diag> {
     let (n, shape) = (graph.ty(table).elements(), graph.ty(v).shape.clone());
     // An element of the table comes before the place of another one.
@@ -50,7 +51,7 @@ pub(super) fn push_search_sorted(graph: &mut Graph, table: Var, v: Var, side: Si
     if n == 0 {
         return Ok(graph.splat(Literal::int(DType::I32, 0), &shape));
     }
-    if n <= MAX_COMPARED_ELEMENTS {
+    if n <= MAX_LINEAR_SEARCH_ELEMENTS {
         let wide = [&shape[..], &[1]].concat();
         let column = reshape(graph, v, &wide)?;
         let all = [&shape[..], &[n]].concat();
@@ -78,13 +79,14 @@ pub(super) fn push_search_sorted(graph: &mut Graph, table: Var, v: Var, side: Si
     reshape(graph, low, &shape)
 }
 
-/// Checks that an array has one axis, and returns its extent.
-fn check_one_axis(graph: &Graph, name: &str, i: usize, v: Var) -> Result<usize, Diag> {
+/// Refuses an array `v` that has not exactly one axis, and returns its extent. Messages call the operation `name`, and
+/// `v` its operand `operand_number`.
+fn check_one_axis(graph: &Graph, name: &str, operand_number: usize, v: Var) -> Result<usize, Diag> {
     match graph.ty(v).shape[..] {
         [n] => Ok(n),
         _ => {
             let message = format!("{name} of {}", graph.ty(v));
-            Err(Diag::new("rank", At::Operand(i), message, "an array of one axis"))
+            Err(Diag::new("rank", At::Operand(operand_number), message, "an array of one axis"))
         }
     }
 }
@@ -163,13 +165,13 @@ impl Array {
             let dtype = if own.is_float() { own } else { DType::F32 };
             let (line, edges) = (ravel(graph, v[0])?, cast(graph, v[1], dtype)?);
             let line = cast(graph, line, dtype)?;
-            let line = sorted(graph, line, 0)?;
-            let before = push_axis_range(graph, edges, 0, 0, n - 1)?;
+            let line = push_sort(graph, line, 0)?;
+            let before = push_axis_slice(graph, edges, 0, 0, n - 1)?;
             let before = push_search_sorted(graph, line, before, Side::Left)?;
-            let last = push_axis_range(graph, edges, 0, n - 1, n)?;
+            let last = push_axis_slice(graph, edges, 0, n - 1, n)?;
             let last = push_search_sorted(graph, line, last, Side::Right)?;
-            let inner = push_axis_range(graph, before, 0, 1, n - 1)?;
-            let ends = concatenated(graph, &[inner, last], 0)?;
+            let inner = push_axis_slice(graph, before, 0, 1, n - 1)?;
+            let ends = push_concatenate(graph, &[inner, last], 0)?;
             let counts = graph.push(ScalarOp::Sub, &[ends, before])?;
             cast(graph, counts, dtype)
         })

@@ -1,11 +1,11 @@
 //! Sets of elements. Their sizes depend on elements, so results have a size that is given.
 use super::arrange::ravel;
 use super::elementwise_broadcast::{GraphOperand, Operand, apply_to_operands, cast, push_elementwise};
-use super::join::concatenated;
+use super::join::push_concatenate;
 use super::reduce::reduce;
-use super::search::{MAX_COMPARED_ELEMENTS, Side, promote_pair, push_masked_elements, push_search_sorted};
+use super::search::{MAX_LINEAR_SEARCH_ELEMENTS, Side, promote_pair, push_masked_elements, push_search_sorted};
 use super::shape::reshape;
-use super::sort::{push_axis_range, push_take_along, sorted};
+use super::sort::{push_axis_slice, push_sort, push_take_along};
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -18,25 +18,25 @@ fn first_of_equal_mask(graph: &mut Graph, line: Var) -> Result<Var, Diag> {
     if n < 2 {
         return Ok(first);
     }
-    let (before, own) = (push_axis_range(graph, line, 0, 0, n - 1)?, push_axis_range(graph, line, 0, 1, n)?);
+    let (before, own) = (push_axis_slice(graph, line, 0, 0, n - 1)?, push_axis_slice(graph, line, 0, 1, n)?);
     let mut differs = graph.push(ScalarOp::Ne, &[before, own])?;
     if graph.ty(line).dtype.is_float() {
         let is_number = graph.push(ScalarOp::Eq, &[before, before])?;
         differs = graph.push(ScalarOp::BitAnd, &[differs, is_number])?;
     }
-    concatenated(graph, &[first, differs], 0)
+    push_concatenate(graph, &[first, differs], 0)
 }
 
 /// Appends truth values: true where an element equals one of a set, which has the same type.
 fn push_membership(graph: &mut Graph, v: Var, set: Var) -> Result<Var, Diag> {
     let (shape, set) = (graph.ty(v).shape.clone(), ravel(graph, set)?);
     let n = graph.ty(set).elements();
-    if n <= MAX_COMPARED_ELEMENTS {
+    if n <= MAX_LINEAR_SEARCH_ELEMENTS {
         let column = reshape(graph, v, &[&shape[..], &[1]].concat())?;
         let same = push_elementwise(graph, ScalarOp::Eq, &[GraphOperand::Var(column), GraphOperand::Var(set)])?;
         return reduce(graph, ScalarOp::BitOr, same, &(-1).into());
     }
-    let (set, line) = (sorted(graph, set, 0)?, ravel(graph, v)?);
+    let (set, line) = (push_sort(graph, set, 0)?, ravel(graph, v)?);
     let at = push_search_sorted(graph, set, line, Side::Left)?;
     let at = push_elementwise(graph, ScalarOp::Minimum, &[GraphOperand::Var(at), GraphOperand::Int(n as i64 - 1)])?;
     let found = push_take_along(graph, set, at, 0)?;
@@ -69,7 +69,7 @@ fn push_set_members(
             }
         };
     }
-    let line = sorted(graph, line, 0)?;
+    let line = push_sort(graph, line, 0)?;
     let mut mask = first_of_equal_mask(graph, line)?;
     if let Some(own) = belongs(graph, line)? {
         mask = graph.push(ScalarOp::BitAnd, &[mask, own])?;
@@ -77,7 +77,8 @@ fn push_set_members(
     push_masked_elements(graph, line, mask, size, fill)
 }
 
-/// Makes an array by equations on sets, and on a number that fills the result.
+/// Makes an array by appending `equations` on sets to a graph: they get the variables of the sets and the operand that
+/// fills the result if there are fewer elements.
 fn apply_to_sets(
     arrays: &[&Array],
     fill: Option<Operand>,
@@ -192,5 +193,5 @@ impl Array {
 /// Appends the elements of two arrays, joined along one axis.
 fn ravel_and_join(graph: &mut Graph, v: &[Var]) -> Result<Var, Diag> {
     let parts = [ravel(graph, v[0])?, ravel(graph, v[1])?];
-    concatenated(graph, &parts, 0)
+    push_concatenate(graph, &parts, 0)
 }

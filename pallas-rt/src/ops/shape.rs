@@ -8,7 +8,7 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Reshape, Transpose};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, StructuralOp};
 
-/// Appends a transposition.
+/// Appends `v` with its axes reordered: axis `i` of the result is axis `axes[i]` of `v`.
 pub(super) fn transpose(graph: &mut Graph, v: Var, axes: Vec<usize>) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Transpose { axes }), &[v])
 }
@@ -25,7 +25,7 @@ pub(super) fn insert_axis(shape: &[usize], axis: isize) -> Result<Vec<usize>, Di
     Ok(shape)
 }
 
-/// Appends a reshape.
+/// Appends the elements of `v`, row-major, under another shape with as many elements.
 pub(super) fn reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Reshape { to: shape.iter().map(|&n| Dim::from(n)).collect() }), &[v])
 }

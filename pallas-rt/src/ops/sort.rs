@@ -2,7 +2,7 @@
 use super::arrange::flip;
 use super::axes::canonicalize_axis;
 use super::index::{Item, index};
-use super::join::concatenated;
+use super::join::push_concatenate;
 use crate::array::Array;
 use crate::jit::apply;
 use pallas_graph::{Graph, Var};
@@ -11,16 +11,16 @@ use pallas_ir::{At, Diag, Loc, ScalarOp, StructuralOp};
 use std::borrow::Borrow;
 
 /// Appends the elements in ascending order along an axis.
-pub(super) fn sorted(graph: &mut Graph, v: Var, axis: usize) -> Result<Var, Diag> {
+pub(super) fn push_sort(graph: &mut Graph, v: Var, axis: usize) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(Sort { axis }), &[v])
 }
 
-/// Appends the positions of elements in order along an axis.
+/// Appends the i32 positions of the elements along an axis in ascending order, or descending if `descending`.
 fn push_argsort(graph: &mut Graph, v: Var, axis: usize, descending: bool) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(ArgSort { axis, descending }), &[v])
 }
 
-/// Appends the positions of the largest elements along an axis.
+/// Appends the i32 positions of the `k` largest elements along an axis, from the largest.
 fn push_arg_top_k(graph: &mut Graph, v: Var, k: usize, axis: usize) -> Result<Var, Diag> {
     graph.push(StructuralOp::from(ArgTopK { k: k.into(), axis }), &[v])
 }
@@ -30,8 +30,8 @@ pub(super) fn push_take_along(graph: &mut Graph, v: Var, at: Var, axis: usize) -
     graph.push(StructuralOp::from(TakeAlong { axis }), &[v, at])
 }
 
-/// Appends the positions from `from` up to `to` along an axis.
-pub(super) fn push_axis_range(graph: &mut Graph, v: Var, axis: usize, from: usize, to: usize) -> Result<Var, Diag> {
+/// Appends the elements of `v` along `axis` from position `from` up to but without `to`.
+pub(super) fn push_axis_slice(graph: &mut Graph, v: Var, axis: usize, from: usize, to: usize) -> Result<Var, Diag> {
     let mut items = vec![Item::from(..); axis];
     items.push(Item::from(from as i64..to as i64));
     index(graph, v, &items)
@@ -54,7 +54,7 @@ fn push_lexsort(graph: &mut Graph, keys: &[Var], axis: usize) -> Result<Var, Dia
     order.ok_or_else(|| Diag::new("arity", At::Op, "no key to sort by".into(), "give at least one"))
 }
 
-/// Checks that arrays have one shape.
+/// Refuses arrays of different shapes and an empty list; returns the common shape.
 fn check_same_shape(graph: &Graph, vars: &[Var]) -> Result<Vec<usize>, Diag> {
     let Some(&first) = vars.first() else {
         return Err(Diag::new("arity", At::Op, "no array to sort".into(), "give at least one"));
@@ -90,7 +90,7 @@ impl Array {
     pub fn sort(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
-            sorted(graph, v[0], axis)
+            push_sort(graph, v[0], axis)
         })
     }
 
@@ -101,7 +101,7 @@ impl Array {
     pub fn sort_descending(&self, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
             let axis = canonicalize_axis(axis, graph.ty(v[0]).shape.len())?;
-            let sorted = sorted(graph, v[0], axis)?;
+            let sorted = push_sort(graph, v[0], axis)?;
             flip(graph, sorted, vec![axis])
         })
     }
@@ -161,12 +161,12 @@ impl Array {
     #[must_use]
     pub fn partition(&self, kth: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let (axis, n, kth) = normalize_partition(graph, v[0], kth, axis)?;
+            let (axis, n, kth) = resolve_kth_position(graph, v[0], kth, axis)?;
             let turned = push_reversed_sort_keys(graph, v[0])?;
             let (low, high) =
                 (push_arg_top_k(graph, turned, kth + 1, axis)?, push_arg_top_k(graph, v[0], n - kth - 1, axis)?);
             let parts = [push_take_along(graph, v[0], low, axis)?, push_take_along(graph, v[0], high, axis)?];
-            concatenated(graph, &parts, axis as isize)
+            push_concatenate(graph, &parts, axis as isize)
         })
     }
 
@@ -176,19 +176,19 @@ impl Array {
     #[must_use]
     pub fn argpartition(&self, kth: isize, axis: isize) -> Array {
         apply(&[self], Loc::caller(), |graph, v| {
-            let (axis, n, kth) = normalize_partition(graph, v[0], kth, axis)?;
+            let (axis, n, kth) = resolve_kth_position(graph, v[0], kth, axis)?;
             let turned = push_reversed_sort_keys(graph, v[0])?;
             let all = push_arg_top_k(graph, turned, n, axis)?;
             let (low, high) =
-                (push_axis_range(graph, all, axis, 0, kth + 1)?, push_axis_range(graph, all, axis, kth + 1, n)?);
-            let high = sorted(graph, high, axis)?;
-            concatenated(graph, &[low, high], axis as isize)
+                (push_axis_slice(graph, all, axis, 0, kth + 1)?, push_axis_slice(graph, all, axis, kth + 1, n)?);
+            let high = push_sort(graph, high, axis)?;
+            push_concatenate(graph, &[low, high], axis as isize)
         })
     }
 }
 
 /// Returns the number of an axis, its extent, and the position `kth` from the front; refuses those that do not exist.
-fn normalize_partition(graph: &Graph, v: Var, kth: isize, axis: isize) -> Result<(usize, usize, usize), Diag> {
+fn resolve_kth_position(graph: &Graph, v: Var, kth: isize, axis: isize) -> Result<(usize, usize, usize), Diag> {
     let shape = &graph.ty(v).shape;
     let axis = canonicalize_axis(axis, shape.len())?;
     let n = shape[axis];

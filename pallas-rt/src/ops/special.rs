@@ -34,7 +34,7 @@ fn call_or_poisoned(f: &CompiledUnary, x: &Array) -> Array {
 
 /// Calls a compiled function of two arrays, which get one shape and type first; an error becomes an array that holds
 /// it.
-fn call_pair_or_poisoned(f: &CompiledBinary, x: &Array, y: impl Into<Operand>) -> Array {
+fn call_binary_or_poisoned(f: &CompiledBinary, x: &Array, y: impl Into<Operand>) -> Array {
     let zero = apply_formula(FormulaDtype::Float, [x.into(), y.into()], Loc::caller(), |[_, y], _| y);
     let x = apply_formula(FormulaDtype::Float, [x.into(), (&zero).into()], Loc::caller(), |[x, _], _| x);
     f(&x, &zero).unwrap_or_else(|error| Array::new_poisoned(error, x.client().clone(), x.dtype(), x.shape()))
@@ -93,14 +93,14 @@ impl Array {
     #[track_caller]
     #[must_use]
     pub fn xlogy(&self, y: impl Into<Operand>) -> Array {
-        call_pair_or_poisoned(&XLOGY, self, y)
+        call_binary_or_poisoned(&XLOGY, self, y)
     }
 
     /// `x * ln(1 + y)`, and 0 where x is 0 and y is not NaN; `jax.scipy.special.xlog1py`.
     #[track_caller]
     #[must_use]
     pub fn xlog1py(&self, y: impl Into<Operand>) -> Array {
-        call_pair_or_poisoned(&XLOG1PY, self, y)
+        call_binary_or_poisoned(&XLOG1PY, self, y)
     }
 
     /// `-x ln(x)`: 0 at 0, `-inf` below; `jax.scipy.special.entr`.
@@ -196,13 +196,14 @@ const LANCZOS_COEFFICIENTS: [f64; 9] = [
     1.505_632_735_149_311_6e-7,
 ];
 
-/// Returns `x - 1`, or `-x` below 1/2, where the functions are reflected; and true there.
+/// Returns the argument of Lanczos' sum, `x - 1`, or `-x` where `x` is below 1/2 and the gamma functions are computed
+/// by reflection; and true where that is so.
 fn reflect_argument<'g>(x: E<'g>) -> (E<'g>, E<'g>) {
     let is_low = x.lt(x.like(0.5));
     (is_low.select(-x, x - 1.0), is_low)
 }
 
-/// Returns `ln(z + g + 1/2)`, precise for small z.
+/// Returns `ln(z + g + 1/2)` for the parameter g of Lanczos' approximation ([`LANCZOS_G`]), precise for small `z`.
 fn log_shifted_argument(z: E<'_>) -> E<'_> {
     let g = LANCZOS_G + 0.5;
     (z * (1.0 / g)).log1p() + g.ln()

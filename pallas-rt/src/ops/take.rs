@@ -27,7 +27,8 @@ fn batched_gather(rank: usize, axis: usize) -> Gather {
     }
 }
 
-/// Appends an array and positions along an axis, with all other axes broadcast; returns both and the axis' number.
+/// Appends the array `x` and the positions `at` along `axis`, broadcast to each other along all other axes; returns
+/// both and the number of the axis from the front. `name` names the operation in messages.
 fn broadcast_positions(
     graph: &mut Graph,
     name: &str,
@@ -131,7 +132,8 @@ impl Array {
     }
 }
 
-/// Elements of several arrays, which broadcast to one shape: `index` has the number of the array for each position.
+/// Elements of several arrays, which broadcast to one shape: `index` has the number of the array for each position, and
+/// `mode` treats numbers that no array has.
 ///
 /// ```
 /// use pallas_rt::{Array, ops::{IndexMode, choose}};
@@ -188,7 +190,7 @@ pub fn select_first<A: Borrow<Array>>(conditions: &[A], arrays: &[A], default: i
             return Err(Diag::new("arity", At::Op, message, "one condition for each array"));
         }
         let Some((&default, arrays)) = arrays.split_last() else { unreachable!("there is a default") };
-        let dtype = super::elementwise_broadcast::common_type(graph, &[arrays, &[default]].concat());
+        let dtype = super::elementwise_broadcast::common_dtype(graph, &[arrays, &[default]].concat());
         let shape = super::elementwise_broadcast::common_shape(graph, operands)?;
         let mut made = cast_and_broadcast(graph, operands.len() - 1, default, dtype, &shape)?;
         for (i, (&condition, &x)) in conditions.iter().zip(arrays).enumerate().rev() {

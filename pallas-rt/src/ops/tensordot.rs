@@ -26,7 +26,8 @@ pub(super) fn contract(
     cast(graph, product, dtype)
 }
 
-/// Appends the sum of products of [`contract`], in the type in which the sums are computed.
+/// Appends the sum of products over the pairs of axes `contract`, with the pairs `batch` kept, and leaves it in the
+/// accumulator's type; see [`contract()`].
 pub(super) fn contract_to_accumulator(
     graph: &mut Graph,
     a: Var,
@@ -173,7 +174,7 @@ fn cross(graph: &mut Graph, a: Var, b: Var) -> Result<Var, Diag> {
         let shape = graph.ty(made).shape.clone();
         all.push(reshape(graph, made, &[&shape[..], &[1]].concat())?);
     }
-    super::join::concatenated(graph, &all, -1)
+    super::join::push_concatenate(graph, &all, -1)
 }
 
 impl Array {

@@ -12,14 +12,19 @@ use pallas_graph::{Graph, Var};
 use pallas_ir::structural::{Pad, Slice};
 use pallas_ir::{At, DType, Diag, Dim, Literal, Loc, ScalarOp, StructuralOp, Type};
 
-/// Appends truth values of a matrix: `op` compares row + `k` with the column.
-fn push_index_comparison(graph: &mut Graph, op: ScalarOp, [rows, columns]: [usize; 2], k: i64) -> Result<Var, Diag> {
+/// Appends truth values of a matrix: `comparison` compares row + `k` with the column.
+fn push_index_comparison(
+    graph: &mut Graph,
+    comparison: ScalarOp,
+    [rows, columns]: [usize; 2],
+    k: i64,
+) -> Result<Var, Diag> {
     let row = push_coordinates(graph, &[rows, columns], 0, DType::I32)?;
     let column = push_coordinates(graph, &[rows, columns], 1, DType::I32)?;
     let bound = (rows + columns) as i64;
     let row =
         push_elementwise(graph, ScalarOp::Add, &[GraphOperand::Var(row), GraphOperand::Int(k.clamp(-bound, bound))])?;
-    push_elementwise(graph, op, &[GraphOperand::Var(row), GraphOperand::Var(column)])
+    push_elementwise(graph, comparison, &[GraphOperand::Var(row), GraphOperand::Var(column)])
 }
 
 /// A matrix with ones on the diagonal `k` places right of the main one, and zeros elsewhere.
@@ -49,13 +54,14 @@ pub fn tri(rows: usize, columns: usize, k: i64, dtype: DType) -> Array {
     })
 }
 
-/// Appends the elements of the last two axes where `op` of row + `k` and the column is true, and zeros elsewhere.
-fn push_triangle(graph: &mut Graph, v: Var, op: ScalarOp, k: i64) -> Result<Var, Diag> {
+/// Appends the elements of the last two axes where `comparison` of row + `k` and the column is true, and zeros
+/// elsewhere.
+fn push_triangle(graph: &mut Graph, v: Var, comparison: ScalarOp, k: i64) -> Result<Var, Diag> {
     let ty = graph.ty(v).clone();
     let [.., rows, columns] = ty.shape[..] else {
         return Err(Diag::new("rank", At::Op, format!("a triangle of {ty}"), "it takes two axes or more"));
     };
-    let kept = push_index_comparison(graph, op, [rows, columns], k)?;
+    let kept = push_index_comparison(graph, comparison, [rows, columns], k)?;
     let zero = graph.literal(Literal::new(ty.dtype, 0.0));
     push_elementwise(graph, ScalarOp::Select, &[GraphOperand::Var(kept), GraphOperand::Var(v), GraphOperand::Var(zero)])
 }
@@ -189,7 +195,7 @@ impl Array {
             if columns.is_empty() {
                 return index(graph, column, &[Item::from(..), Item::from(..0)]);
             }
-            super::join::concatenated(graph, &columns, 1)
+            super::join::push_concatenate(graph, &columns, 1)
         })
     }
 }

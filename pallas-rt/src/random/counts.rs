@@ -269,7 +269,7 @@ fn stirling_remainder(k: &Array) -> Array {
         0.009_255_462_182_712_73,
         0.008_330_563_433_362_87,
     ];
-    const REMAINDER_ABOVE_TABLE: f64 = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / 1260.0 / 100.0) / 100.0) / 10.0;
+    const STIRLING_REMAINDER_ABOVE_TABLE: f64 = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / 1260.0 / 100.0) / 100.0) / 10.0;
     let near = |rest: Array, (i, value): (usize, &f64)| select(&k.lt(i as f64 + 1.0), *value, rest);
-    STIRLING_REMAINDERS.iter().enumerate().rev().fold(k.full_like(REMAINDER_ABOVE_TABLE), near)
+    STIRLING_REMAINDERS.iter().enumerate().rev().fold(k.full_like(STIRLING_REMAINDER_ABOVE_TABLE), near)
 }

@@ -39,8 +39,9 @@ pub fn loggamma(key: Key, a: impl Into<Operand>, shape: &[usize], dtype: DType) 
     draw_gamma("loggamma", key, &a.into(), shape, dtype, &LOGGAMMA, Loc::caller())
 }
 
-/// Draws an array of numbers by `f`, with the parameter `a` stretched to the shape.
-fn draw_gamma(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, f: &Sampler, at: Loc) -> Array {
+/// Draws numbers by `sampler`, one for each element of `shape`, to which the gamma parameter `a` stretches; an error
+/// becomes an array that holds it. `name` names the distribution in messages.
+fn draw_gamma(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, sampler: &Sampler, at: Loc) -> Array {
     let key = key.consume(at);
     let a = broadcast_parameter(name, &key, a, shape, dtype, at);
     let made = || {
@@ -48,7 +49,7 @@ fn draw_gamma(name: &str, key: Key, a: &Operand, shape: &[usize], dtype: DType, 
         if shape.contains(&0) {
             return Ok(a.clone());
         }
-        Ok(f(&key, &a.ravel())?.reshape(shape))
+        Ok(sampler(&key, &a.ravel())?.reshape(shape))
     };
     made().unwrap_or_else(|error| Array::new_poisoned(error, a.client().clone(), dtype, shape))
 }

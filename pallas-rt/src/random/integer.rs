@@ -31,7 +31,7 @@ pub fn randint(key: Key, shape: &[usize], low: impl Into<Operand>, high: impl In
         // Narrow types are drawn as i32.
         let wide = if dtype.bytes() < 4 { DType::I32 } else { dtype };
         let unsigned = if dtype.bytes() < 4 { DType::U32 } else { unsigned };
-        let limits = IntegerTypes { dtype, wide, unsigned };
+        let limits = RandintTypes { dtype, wide, unsigned };
         let vars = &mut vars.iter();
         let IntegerRange { low, span, power } = match (&low, &high) {
             (Operand::Int(low), Operand::Int(high)) => limits.range_of_numbers(lanes, *low, *high),
@@ -97,8 +97,8 @@ fn integer_limits(dtype: DType) -> (i128, i128) {
     (value(Literal::lowest(dtype)), value(Literal::highest(dtype)))
 }
 
-/// The types of the integers that [`randint`] draws.
-struct IntegerTypes {
+/// Element types of a draw of [`randint`]: that of the result, and those in which it is computed.
+struct RandintTypes {
     dtype: DType,
     /// The type in which numbers are drawn, which has at least 32 bits.
     wide: DType,
@@ -116,7 +116,7 @@ struct IntegerRange {
     power: Var,
 }
 
-impl IntegerTypes {
+impl RandintTypes {
     /// Returns the range between two numbers, computed on the host.
     fn range_of_numbers(&self, lanes: &mut ElementwiseBuilder<'_>, low: i64, high: i64) -> IntegerRange {
         let (least, most) = integer_limits(self.dtype);
@@ -133,7 +133,8 @@ impl IntegerTypes {
         IntegerRange { low: lanes.splat_integer(self.wide, low as i64), span, power }
     }
 
-    /// Returns the range between two bounds of which at least one is an array.
+    /// Appends the integers from `low` up to but without `high`, as a lower bound and a span, if at least one of both
+    /// is an array; the arrays' variables are taken from `vars` in order.
     fn range_of_operands(
         &self,
         lanes: &mut ElementwiseBuilder<'_>,
@@ -160,9 +161,9 @@ impl IntegerTypes {
         Ok(IntegerRange { low, span, power: remainder(lanes, square, span)? })
     }
 
-    /// Returns a bound (the upper one if `is_high`) at every element, clamped to the type, and true where it was above
-    /// the type's largest value, `None` if it cannot be or the type is narrow. The upper bound of a narrow type may be
-    /// one more than its largest value.
+    /// Appends a bound (the upper one if `is_high`) at every element, clamped to the drawn type, whose upper bound may
+    /// be one more than its largest value if it has fewer than 32 bits. Returns also truth values: true where the bound
+    /// was above the largest value; `None` if it cannot be, and for types of fewer than 32 bits.
     fn clamp_bound(
         &self,
         lanes: &mut ElementwiseBuilder<'_>,

@@ -18,11 +18,11 @@ pub(super) struct ElementwiseBuilder<'g> {
 
 /// Appends the two words of a key, u32[2], each as an array of rank 0.
 pub(super) fn key_words(graph: &mut Graph, key: Var) -> Result<[Var; 2], Diag> {
-    Ok([element(graph, key, 0)?, element(graph, key, 1)?])
+    Ok([push_element_at(graph, key, 0)?, push_element_at(graph, key, 1)?])
 }
 
 /// Appends the element `i` of an array with one axis, as an array of rank 0.
-fn element(graph: &mut Graph, v: Var, i: usize) -> VarResult {
+fn push_element_at(graph: &mut Graph, v: Var, i: usize) -> VarResult {
     let slice = Slice { start: vec![i as i64], size: vec![1usize.into()], stride: vec![1] };
     let slice = graph.push(StructuralOp::from(slice), &[v])?;
     graph.push(StructuralOp::from(Reshape { to: vec![] }), &[slice])
@@ -36,7 +36,7 @@ impl<'g> ElementwiseBuilder<'g> {
     pub(super) fn new(graph: &'g mut Graph, shape: &[usize]) -> Result<ElementwiseBuilder<'g>, Diag> {
         let mut zero = graph.literal(Literal::int(DType::U32, 0));
         if !shape.is_empty() {
-            zero = graph.push(StructuralOp::from(Broadcast::to(dims(shape))), &[zero])?;
+            zero = graph.push(StructuralOp::from(Broadcast::to(to_dims(shape))), &[zero])?;
         }
         Ok(ElementwiseBuilder { graph, shape: shape.to_vec(), zero })
     }
@@ -56,13 +56,14 @@ impl<'g> ElementwiseBuilder<'g> {
         self.cast(wide, dtype)
     }
 
-    /// Appends a number at every element. As a 16-bit float it is rounded twice, by way of f32, as in JAX.
+    /// Appends an array of the builder's shape with `x` as every element; a 16-bit float is rounded twice, by way of
+    /// f32, as in JAX.
     pub(super) fn splat_number(&mut self, dtype: DType, x: f64) -> Var {
         let x = if matches!(dtype, DType::F16 | DType::Bf16) { f64::from(x as f32) } else { x };
         self.graph.splat(Literal::new(dtype, x), &self.shape)
     }
 
-    /// Appends an integer at every element, modulo the width of its type.
+    /// Appends an array of the builder's shape with `x` as every element, wrapped to the bits of an integer type.
     pub(super) fn splat_integer(&mut self, dtype: DType, x: i64) -> Var {
         self.graph.splat(Literal::int(dtype, x), &self.shape)
     }
@@ -111,7 +112,7 @@ impl<'g> ElementwiseBuilder<'g> {
         for axis in (0..self.shape.len()).rev() {
             let extent = self.shape[axis];
             if extent > 1 {
-                let iota = Iota { shape: dims(&self.shape), axis, dtype: DType::U32 };
+                let iota = Iota { shape: to_dims(&self.shape), axis, dtype: DType::U32 };
                 let mut coordinate = self.graph.push(StructuralOp::from(iota), &[])?;
                 if stride > 1 {
                     let by = self.splat_integer(DType::U32, stride as i64);
@@ -155,7 +156,7 @@ impl<'g> ElementwiseBuilder<'g> {
     /// Appends the words of the two keys into which a key is split.
     pub(super) fn split(&mut self, key: [Var; 2]) -> Result<[[Var; 2]; 2], Diag> {
         let [high, low] = ElementwiseBuilder::new(self.graph, &[2])?.random_words(key)?;
-        let mut words = |i| Ok([element(self.graph, high, i)?, element(self.graph, low, i)?]);
+        let mut words = |i| Ok([push_element_at(self.graph, high, i)?, push_element_at(self.graph, low, i)?]);
         Ok([words(0)?, words(1)?])
     }
 }
@@ -179,6 +180,6 @@ impl WordArithmetic for ElementwiseBuilder<'_> {
     }
 }
 
-fn dims(shape: &[usize]) -> Vec<Dim> {
+fn to_dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&n| Dim::from(n)).collect()
 }

@@ -125,7 +125,7 @@ fn erf(lanes: &mut ElementwiseBuilder<'_>, x: Var, dtype: DType) -> VarResult {
         return lanes.push_op(ScalarOp::Erf, &[x]);
     }
     let x = lanes.cast(x, DType::F32)?;
-    let limits = [-ERF_LIMIT, ERF_LIMIT].map(|limit| lanes.splat_number(DType::F32, limit));
+    let limits = [-ERF_SATURATION_INPUT, ERF_SATURATION_INPUT].map(|limit| lanes.splat_number(DType::F32, limit));
     let x = lanes.push_op(ScalarOp::Clamp, &[x, limits[0], limits[1]])?;
     let square = lanes.push_op(ScalarOp::Mul, &[x, x])?;
     let above = polynomial(lanes, square, DType::F32, &ERF_NUMERATOR)?;
@@ -146,7 +146,7 @@ fn polynomial(lanes: &mut ElementwiseBuilder<'_>, x: Var, dtype: DType, coeffici
 }
 
 /// The number beyond which the error function is 1 in f32.
-const ERF_LIMIT: f64 = 3.832506856900711;
+const ERF_SATURATION_INPUT: f64 = 3.832506856900711;
 /// Numerator of a rational approximation of `erf(x) / x`: coefficients of powers of x², the highest first.
 const ERF_NUMERATOR: [f64; 5] =
     [0.00022905065861350646, 0.0034082910107109507, 0.05095569506238086, 0.18520832239976145, 1.128379143519084];

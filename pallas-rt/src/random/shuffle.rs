@@ -114,9 +114,9 @@ pub fn choice_from(key: Key, x: &Array, shape: &[usize], replace: bool, axis: is
     crate::jit::apply(&[x, &positions], Loc::caller(), |graph, v| {
         let own = graph.ty(v[0]).shape.clone();
         let axis = canonicalize_axis(axis, own.len())?;
-        let flat = reshaped(graph, v[1], &[shape.iter().product()])?;
+        let flat = push_reshape(graph, v[1], &[shape.iter().product()])?;
         let chosen = push_take_along(graph, v[0], flat, axis)?;
-        reshaped(graph, chosen, &[&own[..axis], shape, &own[axis + 1..]].concat())
+        push_reshape(graph, chosen, &[&own[..axis], shape, &own[axis + 1..]].concat())
     })
 }
 
@@ -144,10 +144,11 @@ pub fn weighted_choice(key: Key, weights: &Array, shape: &[usize], replace: bool
     }
     let scores = gumbel(key, &[*n], weights.dtype()) + weights.log();
     let positions = scores.top_k(count, 0).1;
-    crate::jit::apply(&[&positions], at, |graph, v| reshaped(graph, v[0], shape))
+    crate::jit::apply(&[&positions], at, |graph, v| push_reshape(graph, v[0], shape))
 }
 
-/// Checks that as many as `shape` holds can be chosen from `n`.
+/// Refuses a draw of as many elements as `shape` has from `n`: of any from none, and of more than `n` unless `replace`
+/// is true.
 fn check_choice_count(n: usize, shape: &[usize], replace: bool) -> Result<(), Diag> {
     let count = shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
     let wrong = |help: &str| Diag::new("choice", At::Op, format!("a choice of {count} of {n}"), help);
@@ -162,10 +163,10 @@ fn check_choice_count(n: usize, shape: &[usize], replace: bool) -> Result<(), Di
 fn first_elements(graph: &mut Graph, line: Var, shape: &[usize]) -> VarResult {
     let size = vec![shape.iter().product::<usize>().into()];
     let first = graph.push(StructuralOp::from(Slice { start: vec![0], size, stride: vec![1] }), &[line])?;
-    reshaped(graph, first, shape)
+    push_reshape(graph, first, shape)
 }
 
-fn reshaped(graph: &mut Graph, v: Var, shape: &[usize]) -> VarResult {
+fn push_reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> VarResult {
     let to = shape.iter().map(|&n| Dim::from(n)).collect();
     graph.push(StructuralOp::from(Reshape { to }), &[v])
 }
@@ -175,7 +176,7 @@ fn push_take_along(graph: &mut Graph, x: Var, positions: Var, axis: usize) -> Va
     let mut to = graph.ty(x).shape.clone();
     let mut unit = vec![1; to.len()];
     (unit[axis], to[axis]) = (graph.ty(positions).elements(), graph.ty(positions).elements());
-    let wide = reshaped(graph, positions, &unit)?;
+    let wide = push_reshape(graph, positions, &unit)?;
     let wide = graph.broadcast(wide, &to)?;
     graph.push(StructuralOp::from(TakeAlong { axis }), &[x, wide])
 }

@@ -120,7 +120,7 @@ pub(super) fn unit_uniform(lanes: &mut ElementwiseBuilder<'_>, key: [Var; 2], dt
     lanes.cast(unit, dtype)
 }
 
-/// Appends the bits that `mask` selects, shifted to the left by `left_shift`.
+/// Appends the bits of u32 words that `mask` selects, shifted to the left by `left_shift` places.
 fn mask_and_shift(lanes: &mut ElementwiseBuilder<'_>, bits: Var, mask: i64, left_shift: i64) -> VarResult {
     let mask = lanes.splat_integer(DType::U32, mask);
     let bits = lanes.push_op(ScalarOp::BitAnd, &[bits, mask])?;

@@ -16,29 +16,29 @@ use std::sync::Arc;
 /// Mesh and sharding of a placed array, with its type, the user's declaration, and the receipts of the last collectives
 /// that it depends on.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Placement {
+pub(crate) struct MeshPlacement {
     pub mesh: Arc<Mesh>,
     pub sharding: Sharding,
     /// The type of the whole array.
     pub ty: Type,
     /// The user's declaration; `None` if a function placed the array, which is no declaration.
-    pub declared: Option<Declaration>,
+    pub declared: Option<ShardingDeclaration>,
     /// True if the user took the declaration back with `clear_sharding`.
     pub is_cleared: bool,
     /// The last collectives that the array depends on.
     pub receipts: Arc<[Receipt]>,
 }
 
-/// A declaration by the user that an array is sharded.
+/// Source of a sharding that the user declared for an array: the line, and the pattern of a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Declaration {
+pub(crate) struct ShardingDeclaration {
     /// The line that declares it.
     pub at: Loc,
     /// The pattern of a policy that the array's path has matched; `None` without a policy.
     pub pattern: Option<Arc<str>>,
 }
 
-impl Placement {
+impl MeshPlacement {
     /// Joins this placement with the blocks of this process' devices, in the order of their positions.
     pub(crate) fn into_sharded_blocks(self, blocks: Vec<Arc<Buffer>>) -> Arc<ShardedBlocks> {
         Arc::new(ShardedBlocks::new(blocks, Box::new(self), join_blocks))
@@ -55,7 +55,7 @@ impl Placement {
 
     /// Reorders blocks to the positions on a mesh of the same devices. `None` for other devices, and where a process of
     /// a job would have other positions.
-    pub(crate) fn reorder_blocks(&self, mesh: &Mesh, blocks: &[Arc<Buffer>]) -> Option<Vec<Arc<Buffer>>> {
+    pub(crate) fn reorder_blocks_for_mesh(&self, mesh: &Mesh, blocks: &[Arc<Buffer>]) -> Option<Vec<Arc<Buffer>>> {
         let positions = mesh.positions_of(&self.mesh)?;
         if positions.iter().copied().eq(0..positions.len()) {
             return Some(blocks.to_vec());
@@ -66,7 +66,7 @@ impl Placement {
     }
 
     /// The placement that the blocks were joined with.
-    pub(crate) fn of_blocks(blocks: &ShardedBlocks) -> &Placement {
+    pub(crate) fn of_blocks(blocks: &ShardedBlocks) -> &MeshPlacement {
         let about: &dyn Any = &*blocks.about;
         about.downcast_ref().expect("blocks have a placement")
     }
@@ -89,7 +89,7 @@ pub(super) fn block_ranges(mesh: &Mesh, sharding: &Sharding, shape: &[usize], po
 ///
 /// # Errors
 /// A mesh whose devices the processes cannot share evenly.
-pub(crate) fn local_positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
+pub(crate) fn local_device_positions(mesh: &Arc<Mesh>) -> Result<Vec<usize>> {
     match process_group() {
         Some(all) => Ok(all.participant(mesh)?.positions().to_vec()),
         None => Ok((0..mesh.device_count()).collect()),
@@ -121,13 +121,13 @@ pub(crate) fn split_into_blocks(
         known.insert(place, block.clone());
         Ok(block)
     };
-    local_positions(mesh)?.into_iter().map(block).collect()
+    local_device_positions(mesh)?.into_iter().map(block).collect()
 }
 
 /// Joins the blocks to the whole array. In a job the processes send each other the blocks that they have, so that all
 /// of them must call this.
 fn join_blocks(blocks: &ShardedBlocks) -> Result<Buffer> {
-    let Placement { mesh, sharding, ty, .. } = Placement::of_blocks(blocks);
+    let MeshPlacement { mesh, sharding, ty, .. } = MeshPlacement::of_blocks(blocks);
     if !sharding.unreduced.is_empty() {
         let found =
             format!("an array whose devices have parts of a sum along {}", axes_text(&sharding.unreduced, mesh));
@@ -139,7 +139,7 @@ fn join_blocks(blocks: &ShardedBlocks) -> Result<Buffer> {
     let mut seen: HashSet<Vec<usize>> = HashSet::new();
     let places = (0..mesh.device_count()).map(|position| (position, block_coordinates(mesh, sharding, position)));
     let givers: Vec<(usize, Vec<usize>)> = places.filter(|(_, place)| seen.insert(place.clone())).collect();
-    let own: HashMap<usize, &Arc<Buffer>> = local_positions(mesh)?.into_iter().zip(&blocks.blocks).collect();
+    let own: HashMap<usize, &Arc<Buffer>> = local_device_positions(mesh)?.into_iter().zip(&blocks.blocks).collect();
     let mut put = |place: &[usize], contents: &[u8]| {
         for_each_shared_row(&ty.shape, &local, place, bytes, |at, own, n| {
             whole[at..at + n].copy_from_slice(&contents[own..own + n]);

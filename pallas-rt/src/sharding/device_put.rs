@@ -1,5 +1,7 @@
 //! Functions that place arrays on meshes.
-use super::blocks::{Declaration, Placement, block_coordinates, block_ranges, local_positions, split_into_blocks};
+use super::blocks::{
+    MeshPlacement, ShardingDeclaration, block_coordinates, block_ranges, local_device_positions, split_into_blocks,
+};
 use super::partition_spec::NamedSharding;
 use super::process_agreement::{check_equal_elements, hash_elements};
 use crate::array::{Array, ArrayContents};
@@ -33,12 +35,17 @@ use std::sync::Arc;
 /// ```
 #[track_caller]
 pub fn device_put(x: &Array, sharding: &NamedSharding) -> Result<Array> {
-    place_with_declaration(x, sharding, Declaration { at: Loc::caller(), pattern: None })
+    shard_with_declaration(x, sharding, ShardingDeclaration { at: Loc::caller(), pattern: None })
 }
 
-/// Shards an array among the devices of a mesh as [`device_put`] does, with this declaration.
+/// Shards an array among the devices of a mesh as [`device_put`] does, and stores `declaration` as the source of its
+/// sharding.
 #[track_caller]
-pub(crate) fn place_with_declaration(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
+pub(crate) fn shard_with_declaration(
+    x: &Array,
+    sharding: &NamedSharding,
+    declaration: ShardingDeclaration,
+) -> Result<Array> {
     let at = declaration.at;
     let ty = Type::new(x.dtype(), x.shape());
     startup::require_spmd(std::panic::Location::caller(), sharding.mesh().device_count())?;
@@ -50,7 +57,7 @@ pub(crate) fn place_with_declaration(x: &Array, sharding: &NamedSharding, declar
         check_equal_elements(all, &ty, mesh.to_string(), &[(0, hash_elements(&whole.contents()?))], at)?;
     }
     let blocks = split_into_blocks(x.client(), mesh, &own, &ty, whole)?;
-    let placement = Placement {
+    let placement = MeshPlacement {
         mesh: mesh.clone(),
         sharding: own,
         ty: ty.clone(),
@@ -65,7 +72,7 @@ pub(crate) fn place_with_declaration(x: &Array, sharding: &NamedSharding, declar
 ///
 /// # Errors
 /// Memory; device errors.
-pub(crate) fn place_like(x: &Array, like: &Placement) -> Result<Array> {
+pub(crate) fn shard_like(x: &Array, like: &MeshPlacement) -> Result<Array> {
     let ty = Type::new(x.dtype(), x.shape());
     let mut sharding = like.sharding.clone();
     for (dim, &n) in sharding.dims.iter_mut().zip(&ty.shape) {
@@ -74,7 +81,7 @@ pub(crate) fn place_like(x: &Array, like: &Placement) -> Result<Array> {
         }
     }
     let blocks = split_into_blocks(x.client(), &like.mesh, &sharding, &ty, x.buffer()?)?;
-    let placement = Placement { sharding, ty: ty.clone(), declared: None, is_cleared: false, ..like.clone() };
+    let placement = MeshPlacement { sharding, ty: ty.clone(), declared: None, is_cleared: false, ..like.clone() };
     Ok(Array::from_blocks(ty.dtype, &ty.shape, placement.into_sharded_blocks(blocks)))
 }
 
@@ -119,7 +126,7 @@ fn make_from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock
     let mut made: Vec<(Vec<Range<usize>>, Array)> = vec![];
     let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
     let mut by_position = vec![];
-    for position in local_positions(mesh)? {
+    for position in local_device_positions(mesh)? {
         let next = made.len();
         let number = *known.entry(block_coordinates(mesh, &own, position)).or_insert(next);
         if number == next {
@@ -158,11 +165,11 @@ fn make_from_callback(shape: &[usize], sharding: &NamedSharding, make: MakeBlock
         let about = format!("{} on {mesh}", own.text(mesh));
         check_equal_elements(all, &ty, about, &parts.collect::<Result<Vec<_>>>()?, at)?;
     }
-    let placement = Placement {
+    let placement = MeshPlacement {
         mesh: mesh.clone(),
         sharding: own,
         ty,
-        declared: Some(Declaration { at, pattern: None }),
+        declared: Some(ShardingDeclaration { at, pattern: None }),
         is_cleared: false,
         receipts: [].into(),
     };
@@ -200,9 +207,9 @@ impl std::ops::Deref for Shard {
 
 impl Array {
     /// Mesh and sharding of an array; `None` for one that is not on a mesh, or is traced or poisoned.
-    pub(crate) fn placement(&self) -> Option<&Placement> {
+    pub(crate) fn placement(&self) -> Option<&MeshPlacement> {
         match self.contents() {
-            ArrayContents::Sharded(blocks) => Some(Placement::of_blocks(blocks)),
+            ArrayContents::Sharded(blocks) => Some(MeshPlacement::of_blocks(blocks)),
             ArrayContents::InMemory(_) | ArrayContents::Traced(_) | ArrayContents::Poisoned(_) => None,
         }
     }
@@ -238,7 +245,7 @@ impl Array {
     /// # Ok::<(), pallas_rt::Error>(())
     /// ```
     pub fn addressable_shards(&self) -> Result<Vec<Shard>> {
-        let (ArrayContents::Sharded(blocks), Some(Placement { mesh, sharding, .. })) =
+        let (ArrayContents::Sharded(blocks), Some(MeshPlacement { mesh, sharding, .. })) =
             (self.contents(), self.placement())
         else {
             self.buffer()?;
@@ -247,7 +254,7 @@ impl Array {
         };
         let local = sharding.local_shape(self.shape());
         let mut seen: HashMap<Vec<usize>, usize> = HashMap::new();
-        let mut own = local_positions(mesh)?.into_iter().zip(&blocks.blocks).peekable();
+        let mut own = local_device_positions(mesh)?.into_iter().zip(&blocks.blocks).peekable();
         let mut shards = vec![];
         // Blocks of other processes count as replicas, too.
         for position in 0..mesh.device_count() {

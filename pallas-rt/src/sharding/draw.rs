@@ -70,7 +70,8 @@ impl Picture {
         svg.finish(right + MARGIN_PIXELS, row_bottom + MARGIN_PIXELS, &title)
     }
 
-    /// The labels of the rows of the tables: the elements in each.
+    /// Returns the labels of the rows of every table: the range of indices that each row has along the last dimension
+    /// but one; none for fewer than two dimensions.
     fn row_labels(&self) -> Vec<String> {
         match self.parts.len() {
             0 | 1 => vec![],
@@ -83,7 +84,8 @@ impl Picture {
         if self.parts[dim] == 1 { String::new() } else { self.range_text(dim, block) }
     }
 
-    /// Lays out a table: the extents of its rows and columns, on the fraction `size_fraction` of the largest size.
+    /// Computes the sizes of a table's rows and columns, in proportion to the array's extents, so that the table fits
+    /// in the fraction `size_fraction` of [`MAX_TABLE_PIXELS`]; cells are at least as large as their text.
     fn layout_table<'p>(&self, slice: &'p TableSlice<'p>, size_fraction: f64) -> TableLayout<'p> {
         let rank = self.parts.len();
         let extent = |from_last: usize| match &self.shape {

@@ -25,9 +25,9 @@ mod spec_text;
 pub(crate) mod tests;
 mod topology_times;
 
-pub(crate) use blocks::{Declaration, Placement, local_positions, split_into_blocks};
+pub(crate) use blocks::{MeshPlacement, ShardingDeclaration, local_device_positions, split_into_blocks};
 pub use device_put::{Shard, device_put, make_array_from_callback};
-pub(crate) use device_put::{place_like, place_with_declaration};
+pub(crate) use device_put::{shard_like, shard_with_declaration};
 pub use hlo::to_hlo_sharding;
 pub use pallas_graph::mesh::{DimSharding, Mesh, PropagationDirection, Sharding};
 pub use partition_spec::{

@@ -89,7 +89,7 @@ impl Picture {
     }
 
     /// Number of rows and columns of a table: blocks along the last dimension but one, and along the last.
-    pub(super) fn table_size(&self) -> (usize, usize) {
+    pub(super) fn rows_and_columns(&self) -> (usize, usize) {
         match self.parts[..] {
             [] => (1, 1),
             [columns] => (1, columns),
@@ -99,7 +99,7 @@ impl Picture {
 
     /// The tables of a picture, one for each block of the dimensions in front of the last two.
     pub(super) fn table_slices(&self) -> Vec<TableSlice<'_>> {
-        let (rows, columns) = self.table_size();
+        let (rows, columns) = self.rows_and_columns();
         let outer = &self.parts[..self.parts.len().saturating_sub(2)];
         let title = |number: usize| {
             if outer.iter().all(|&parts| parts == 1) {

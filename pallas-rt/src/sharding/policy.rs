@@ -49,7 +49,7 @@ impl ShardingPolicy {
         ShardingPolicy::default()
     }
 
-    /// Adds a pattern, which decides where no earlier one matches.
+    /// Adds a rule: arrays whose paths match `pattern` are sharded by `spec`, unless an earlier pattern matches them.
     #[must_use]
     pub fn rule(mut self, pattern: &str, spec: PartitionSpec) -> ShardingPolicy {
         self.rules.push(PolicyRule { pattern: pattern.into(), spec: Some(spec) });
@@ -198,13 +198,13 @@ enum JsonDim {
     None(()),
     Axis(String),
     Axes(Vec<String>),
-    Full(JsonFullDim),
+    Full(JsonDimObject),
 }
 
 /// JSON form of the entry of a dimension that is open or has a priority.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct JsonFullDim {
+struct JsonDimObject {
     #[serde(default)]
     axes: Vec<String>,
     #[serde(default)]
@@ -217,10 +217,10 @@ impl JsonDim {
     fn from_spec(dim: &DimSpec) -> JsonDim {
         match (&dim.axes[..], dim.is_open, dim.priority) {
             ([], false, None) => JsonDim::None(()),
-            ([axis], false, None) => JsonDim::Axis(axis_text(axis)),
-            (axes, false, None) => JsonDim::Axes(axes.iter().map(axis_text).collect()),
+            ([axis], false, None) => JsonDim::Axis(axis_json_text(axis)),
+            (axes, false, None) => JsonDim::Axes(axes.iter().map(axis_json_text).collect()),
             (axes, open, priority) => {
-                JsonDim::Full(JsonFullDim { axes: axes.iter().map(axis_text).collect(), open, priority })
+                JsonDim::Full(JsonDimObject { axes: axes.iter().map(axis_json_text).collect(), open, priority })
             }
         }
     }
@@ -230,14 +230,15 @@ impl JsonDim {
             JsonDim::None(()) => (vec![], false, None),
             JsonDim::Axis(axis) => (vec![axis], false, None),
             JsonDim::Axes(axes) => (axes, false, None),
-            JsonDim::Full(JsonFullDim { axes, open, priority }) => (axes, open, priority),
+            JsonDim::Full(JsonDimObject { axes, open, priority }) => (axes, open, priority),
         };
         DimSpec { axes: axes.iter().map(|text| parse_axis(text)).collect(), is_open, priority }
     }
 }
 
-/// Text of an axis in JSON: its bare name, or the form with quotes for a part, or its number.
-fn axis_text(axis: &AxisSpec) -> String {
+/// Returns the text of an axis of a policy's JSON: the name alone if it is a whole axis, else the text of the spec,
+/// which quotes the name of a part and writes a number as such.
+fn axis_json_text(axis: &AxisSpec) -> String {
     match &axis.which {
         AxisReference::Name(name) if axis.part.is_none() => name.clone(),
         AxisReference::Name(_) | AxisReference::Number(_) => axis.to_string(),

@@ -6,7 +6,8 @@ use pallas_ir::Loc;
 use std::fmt;
 use std::sync::Arc;
 
-/// Record of a collective that a value depends on, which combined the values of a group's devices.
+/// Provenance of an array: a collective that one of its values went through, with the devices that took part and the
+/// engine that ran it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Receipt {
     /// The operation and its axes, as in `all_reduce add axes("data")`.

@@ -111,7 +111,7 @@ impl fmt::Display for Picture {
             };
             let texts: Vec<Vec<TableCell>> = rows
                 .iter()
-                .map(|&row| columns.iter().map(|&column| TableCell::plain(text(row, column))).collect())
+                .map(|&row| columns.iter().map(|&column| TableCell::compact(text(row, column))).collect())
                 .collect();
             write_ruled_table(f, &texts)
         })
@@ -187,7 +187,7 @@ impl Picture {
     /// # Ok::<(), pallas_rt::ir::Diag>(())
     /// ```
     pub fn to_xla_text(&self, style: &TextStyle) -> String {
-        let (rows, columns) = self.table_size();
+        let (rows, columns) = self.rows_and_columns();
         let base = (3.0 * style.scale) as usize;
         let size = ((columns as f64 * base as f64 * 1.5) as usize, rows * base);
         let text = |cell: &[usize]| match cell {
@@ -201,13 +201,13 @@ impl Picture {
         self.format_sized_tables(style, |_, _| size, text)
     }
 
-    /// Draws tables: `size` gives the width and height of the cell in a row and column, `text` the text of a cell's
-    /// devices.
+    /// Draws tables: `cell_size` gives the width and height of the cell in a row and column, `devices_text` the text of
+    /// a cell's devices.
     fn format_sized_tables(
         &self,
         style: &TextStyle,
-        size: impl Fn(usize, usize) -> (usize, usize),
-        text: impl Fn(&[usize]) -> String,
+        cell_size: impl Fn(usize, usize) -> (usize, usize),
+        devices_text: impl Fn(&[usize]) -> String,
     ) -> String {
         let mut out = String::new();
         let most = (style.max_width / 4).clamp(4, MAX_SHOWN_ITEMS);
@@ -217,9 +217,9 @@ impl Picture {
             let share = style.max_width.saturating_sub(columns.len() + 1) / columns.len().max(1);
             let colors = spread_colors(slice.rows * slice.columns);
             let cell = |row: Option<usize>, column: Option<usize>| {
-                let (Some(row), Some(column)) = (row, column) else { return TableCell::plain("…".into()) };
-                let (wide, high) = size(row, column);
-                let text = text(&slice.cells[row * slice.columns + column]);
+                let (Some(row), Some(column)) = (row, column) else { return TableCell::compact("…".into()) };
+                let (wide, high) = cell_size(row, column);
+                let text = devices_text(&slice.cells[row * slice.columns + column]);
                 let wide = wide.max(style.min_width).min(style.max_width);
                 let wide = if (wide + 1) * columns.len() + 1 > style.max_width { wide.min(share) } else { wide };
                 let color = style.color.then(|| colors[row * slice.columns + column]);
@@ -269,7 +269,7 @@ struct TableCell {
 }
 
 impl TableCell {
-    fn plain(text: String) -> TableCell {
+    fn compact(text: String) -> TableCell {
         TableCell { text, left: 1, right: 1, top: 0, bottom: 0, color: None }
     }
 

@@ -70,7 +70,7 @@ impl FromStr for AxisSpec {
 }
 
 impl PartitionSpec {
-    /// By entry, the texts of its axes.
+    /// Returns the texts of the axes in each entry of the spec.
     pub(crate) fn axis_texts(&self) -> Vec<Vec<String>> {
         self.0.iter().map(|dim| dim.axes.iter().map(AxisSpec::to_string).collect()).collect()
     }

@@ -1,5 +1,5 @@
 //! Times of collectives by closed forms: the links between devices along each axis of a mesh.
-use pallas_graph::mesh::{Axis, Collective, Form, Mesh, Piece};
+use pallas_graph::mesh::{Axis, Collective, CollectiveForm, Mesh, SentPart};
 use pallas_ir::{At, Diag, Type};
 use std::collections::BTreeMap;
 
@@ -145,7 +145,9 @@ struct GroupLinks<'t> {
 }
 
 impl GroupLinks<'_> {
-    /// Returns the number of directions in which a member of the group sends along a side with this many members.
+    /// Returns the number of directions in which a member of the group sends at once along one side of its ring or
+    /// torus, which has `side_members` members: two if the side is a closed ring of more than two members, one if it is
+    /// open or has two, 0 for one member.
     fn count_send_directions(&self, side_members: usize) -> usize {
         match side_members {
             1 => 0,
@@ -270,13 +272,17 @@ impl Topology {
         let ways: Vec<GroupLinks<'_>> = axes.map(|&axis| self.group_links(&op.mesh, axis)).collect();
         let (bytes, k) = (operand.bytes() as f64, op.group_size());
         match op.first_member_form() {
-            Form::Stack(Piece::Whole) => sequential_gather_seconds(&ways, bytes),
-            Form::Fold(_, Piece::Part) => sequential_gather_seconds(&ways, bytes / k as f64),
+            CollectiveForm::Stack(SentPart::Whole) => sequential_gather_seconds(&ways, bytes),
+            CollectiveForm::Fold(_, SentPart::Part) => sequential_gather_seconds(&ways, bytes / k as f64),
             // A reduce-scatter, then an all-gather.
-            Form::Fold(_, Piece::Whole) => 2.0 * sequential_gather_seconds(&ways, operand.bytes().div_ceil(k) as f64),
-            Form::Stack(Piece::Part) => ways.iter().map(|way| way.all_to_all_seconds(bytes / way.k as f64)).sum(),
-            Form::FromMember(_) => self.permutation_seconds(op, &op.source_members(), bytes),
-            Form::Constant(_) | Form::Own => 0.0,
+            CollectiveForm::Fold(_, SentPart::Whole) => {
+                2.0 * sequential_gather_seconds(&ways, operand.bytes().div_ceil(k) as f64)
+            }
+            CollectiveForm::Stack(SentPart::Part) => {
+                ways.iter().map(|way| way.all_to_all_seconds(bytes / way.k as f64)).sum()
+            }
+            CollectiveForm::FromMember(_) => self.permutation_seconds(op, &op.source_members(), bytes),
+            CollectiveForm::Constant(_) | CollectiveForm::Own => 0.0,
         }
     }
 

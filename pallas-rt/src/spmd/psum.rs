@@ -1,7 +1,7 @@
 //! Sums, means, maxima and minima of the blocks of a group, whole or scattered.
 use super::{
-    AdmittedStates, AxisNames, ManualAxisState, apply_collective, check_group_length, collective_diag, move_dimension,
-    split_dimension,
+    AdmittedOperandStates, AxisNames, ManualAxisState, apply_collective, check_group_length, collective_diag,
+    move_dimension, split_dimension,
 };
 use crate::array::{Array, canonicalize_axis};
 use pallas_device::error::Result;
@@ -11,14 +11,17 @@ use pallas_ir::structural::Cast;
 use pallas_ir::{DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
 /// Operand states that sums over devices accept: one of invariant, varying and unreduced, along all axes.
-const SUM_OPERAND_STATES: AdmittedStates = AdmittedStates {
+const SUM_OPERAND_STATES: AdmittedOperandStates = AdmittedOperandStates {
     states: &[ManualAxisState::Invariant, ManualAxisState::Varying, ManualAxisState::Unreduced],
     mixed: false,
     needs: None,
 };
 /// Operand states that maxima and minima over devices accept: invariant or varying, along all axes.
-const EXTREMUM_OPERAND_STATES: AdmittedStates =
-    AdmittedStates { states: &[ManualAxisState::Invariant, ManualAxisState::Varying], mixed: false, needs: None };
+const EXTREMUM_OPERAND_STATES: AdmittedOperandStates = AdmittedOperandStates {
+    states: &[ManualAxisState::Invariant, ManualAxisState::Varying],
+    mixed: false,
+    needs: None,
+};
 
 /// The sum of the blocks of all devices along axes; `lax.psum`. Bools count as 0 and 1, in i32.
 ///
@@ -65,7 +68,7 @@ pub fn pmean(x: &Array, axes: impl AxisNames) -> Array {
 /// Appends a reduction of the blocks of all devices along axes by `op`, a maximum or minimum.
 fn reduce_extremum(name: &'static str, x: &Array, axes: &impl AxisNames, at: Loc, op: ScalarOp) -> Array {
     apply_collective(name, x, axes, at, EXTREMUM_OPERAND_STATES, |graph, v, bound| {
-        let op = op.monoid_of(graph.ty(v).dtype);
+        let op = op.monoid_for_dtype(graph.ty(v).dtype);
         bound.push_collective(graph, AllReduce(op), &[v])
     })
 }

@@ -1,7 +1,9 @@
 //! Collectives over axes of several meshes and batches: one for the axes of each.
-use super::{collective_diag, merge_dimensions, move_dimension, reshaped};
+use super::{collective_diag, merge_dimensions, move_dimension, push_reshape};
 use crate::jit::axis_names::{BoundAxes, SameMeshAxes};
-use pallas_graph::mesh::{Collective, CollectiveKind, DeviceTable, Form, Pbroadcast, Pcast, Piece, product_of_sizes};
+use pallas_graph::mesh::{
+    Collective, CollectiveForm, CollectiveKind, DeviceTable, Pbroadcast, Pcast, SentPart, product_of_sizes,
+};
 use pallas_graph::{Graph, Var};
 use pallas_ir::{DType, Diag, Literal, ScalarOp};
 
@@ -10,7 +12,8 @@ impl BoundAxes {
         self.runs.iter().map(SameMeshAxes::member_count).product()
     }
 
-    /// Appends a collective over all axes: over those of each mesh, or of a batch, in turn.
+    /// Appends a collective over all bound axes, as one collective after the other if they belong to several meshes or
+    /// to axes of `vmap`.
     pub(super) fn push_collective(
         &self,
         graph: &mut Graph,
@@ -21,24 +24,24 @@ impl BoundAxes {
         let [first, rest @ ..] = &self.runs[..] else { unreachable!("at least one axis is named") };
         match (kind.form_for_member(0), args) {
             (_, _) if rest.is_empty() => first.push_collective(graph, kind, args),
-            (Form::Fold(_, Piece::Whole), &[x]) => {
+            (CollectiveForm::Fold(_, SentPart::Whole), &[x]) => {
                 self.runs.iter().try_fold(x, |x, run| run.push_collective(graph, kind.clone(), &[x]))
             }
-            (Form::Own, _) => {
+            (CollectiveForm::Own, _) => {
                 let mixed = self.runs.iter().find(|run| run.mesh.is_batch()).unwrap_or(first);
                 mixed.push_collective(graph, kind, args)
             }
-            (Form::Stack(Piece::Whole), &[x]) => {
+            (CollectiveForm::Stack(SentPart::Whole), &[x]) => {
                 let n = self.runs.len();
                 let all =
                     self.runs.iter().rev().try_fold(x, |x, run| run.push_collective(graph, kind.clone(), &[x]))?;
                 (1..n).try_fold(all, |all, _| merge_dimensions(graph, all, 0))
             }
-            (Form::Fold(_, Piece::Part), &[x]) => {
+            (CollectiveForm::Fold(_, SentPart::Part), &[x]) => {
                 let parts = self.split_first_dimension(graph, x)?;
                 self.runs.iter().try_fold(parts, |x, run| run.push_collective(graph, kind.clone(), &[x]))
             }
-            (Form::Stack(Piece::Part), &[x]) => {
+            (CollectiveForm::Stack(SentPart::Part), &[x]) => {
                 let mut parts = self.split_first_dimension(graph, x)?;
                 for (dim, run) in self.runs.iter().enumerate() {
                     let own = move_dimension(graph, parts, dim, 0)?;
@@ -47,7 +50,7 @@ impl BoundAxes {
                 }
                 (1..self.runs.len()).try_fold(parts, |parts, _| merge_dimensions(graph, parts, 0))
             }
-            (Form::Constant(_), []) => {
+            (CollectiveForm::Constant(_), []) => {
                 let own = |graph: &mut Graph, run: &SameMeshAxes| {
                     run.push_collective(graph, consecutive_device_table(run.member_count()), &[])
                 };
@@ -67,7 +70,8 @@ impl BoundAxes {
         }
     }
 
-    /// Appends a broadcast of one member's value: along the axes of each mesh, or of a batch, in turn.
+    /// Appends a broadcast of the value of the member `source` to the whole group, as one collective after the other if
+    /// the axes belong to several meshes or to axes of `vmap`.
     pub(super) fn push_broadcast(&self, graph: &mut Graph, source: usize, v: Var) -> Result<Var, Diag> {
         let members = self.member_count();
         if source >= members {
@@ -87,7 +91,7 @@ impl BoundAxes {
     fn split_first_dimension(&self, graph: &mut Graph, v: Var) -> Result<Var, Diag> {
         let shape = graph.ty(v).shape.clone();
         let runs: Vec<usize> = self.runs.iter().map(SameMeshAxes::member_count).collect();
-        reshaped(graph, v, &[&runs, &shape[1..]].concat())
+        push_reshape(graph, v, &[&runs, &shape[1..]].concat())
     }
 }
 

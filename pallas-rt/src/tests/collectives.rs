@@ -1,7 +1,7 @@
 //! Random exchanges on all engines, against lockstep.
 use crate::collective::{
-    AllGather, AllReduce, AllToAll, CollectiveKind, Collectives, DeviceTable, Pbroadcast, Permute, ReduceScatter,
-    ResolvedCollective, Started, Ticket, resolve_collective,
+    AllGather, AllReduce, AllToAll, CollectiveInProgress, CollectiveKind, Collectives, DeviceTable, Pbroadcast,
+    Permute, ReduceScatter, ResolvedCollective, Ticket, resolve_collective,
 };
 use pallas_device::collective::{
     ExchangeReply, ExchangeRequest, LockstepParticipant, ProcessGroup, ProcessOutcome, Transport, run_on_threads,
@@ -86,7 +86,11 @@ fn permute(dice: &mut Dice, members: usize) -> CollectiveKind {
 
 /// An exchange with drawn operands, whose parts have `inner` elements.
 fn drawn(dice: &mut Dice, op: Collective, dtype: DType, inner: usize) -> Drawn {
-    let shape = if op.first_member_form().has_member_axes().0 { vec![op.group_size(), inner] } else { vec![inner] };
+    let shape = if op.first_member_form().has_operand_and_result_member_axes().0 {
+        vec![op.group_size(), inner]
+    } else {
+        vec![inner]
+    };
     let ty = Type::new(dtype, shape);
     let is_table = matches!(op.kind, CollectiveKind::DeviceTable(_));
     let gives = op.infer(&[&ty][..usize::from(!is_table)]).expect("it fits");
@@ -101,7 +105,7 @@ fn drawn(dice: &mut Dice, op: Collective, dtype: DType, inner: usize) -> Drawn {
 fn exchange(participant: &dyn Collectives, drawn: &[Drawn]) -> crate::Result<Vec<Vec<Vec<u8>>>> {
     let mut all = vec![];
     let mut begun = vec![];
-    let finish = |(started, bytes): (Started, usize)| {
+    let finish = |(started, bytes): (CollectiveInProgress, usize)| {
         let mut results = vec![vec![7; bytes]; participant.positions().len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
         participant.finish(started, &mut each).map(|()| results)
@@ -158,7 +162,7 @@ impl Transport for Channels {
                 from.1.entry(rank).or_default().push((ticket, payload));
             }
             let (theirs, payload) = from.1.get_mut(&peer).expect("it has come").remove(0);
-            if let Some(difference) = ticket.difference(&theirs) {
+            if let Some(difference) = ticket.first_difference(&theirs) {
                 reply.send(Err((peer, difference))).expect("the program waits");
                 return replies;
             }
@@ -178,7 +182,7 @@ impl Transport for Channels {
     fn announce_end(&self, _: ProcessOutcome) -> Result<(), (usize, String)> {
         Ok(())
     }
-    fn abort(&self) -> ! {
+    fn abort_job(&self) -> ! {
         unreachable!("no test does")
     }
 }
@@ -273,7 +277,7 @@ fn a_device_that_differs_is_an_error_on_all_devices() {
         let mesh = Arc::new(Mesh::new(&[("x", 2), ("y", 3)]).expect("a mesh"));
         let drawn: Vec<Drawn> = (0..6).map(|_| draw(&mut dice, &mesh)).collect();
         let (odd, at) = (dice.below(6), dice.below(6));
-        if !drawn[at].collective.communicates() || drawn[at].collective.group(0).len() < 2 {
+        if !drawn[at].collective.needs_communication() || drawn[at].collective.group(0).len() < 2 {
             continue;
         }
         let found = run_on_threads(6, &|participant| {

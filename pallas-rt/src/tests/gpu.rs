@@ -58,7 +58,7 @@ fn add(client: &Client, x: &Array, by: &[f32]) -> Result<(Array, [u32; 4])> {
 /// Runs a job. Shaders here stay within their bindings.
 fn run(gpu: &Arc<Gpu>, job: &ShaderJob, check: ErrorCheck) -> Result<()> {
     // SAFETY: see above.
-    unsafe { gpu.run(job, check) }
+    unsafe { gpu.run_job(job, check) }
 }
 
 fn unchecked() -> ErrorCheck {

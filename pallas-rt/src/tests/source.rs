@@ -1,5 +1,5 @@
 //! Lowered kernels as they are stored on disk.
-use crate::launch::collect_kernels;
+use crate::launch::collect_traced_and_lowered_kernels;
 use pallas_device::devices::lowered_cache::{StoredKernel, instruction_locs, parse_stored, to_stored};
 use pallas_device::disk::{EntryKey, Store};
 use pallas_ir::Kernel;
@@ -16,7 +16,7 @@ fn asserted(#[block([N] => [8], |i| (i,))] x: In<f32>, #[block([N] => [8], |i| (
 fn a_kernel_comes_back_with_its_lines() {
     let client = Client::cpu();
     let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
-    let [traced, lowered] = &collect_kernels(|| asserted(&x)).expect("it compiles")[0];
+    let [traced, lowered] = &collect_traced_and_lowered_kernels(|| asserted(&x)).expect("it compiles")[0];
     let back = parse_stored(to_stored(traced, lowered), traced).expect("it round-trips");
     assert_eq!((back.to_string(), instruction_locs(&back)), (lowered.to_string(), instruction_locs(lowered)));
     assert!(instruction_locs(traced).contains("source.rs"), "{}", instruction_locs(traced));
@@ -28,7 +28,7 @@ fn a_kernel_comes_back_with_its_lines() {
 fn an_entry_of_another_kernel_is_none() {
     let client = Client::cpu();
     let x = client.array(&[1.0f32; 8], &[8]).expect("it fits");
-    let [traced, lowered] = &collect_kernels(|| asserted(&x)).expect("it compiles")[0];
+    let [traced, lowered] = &collect_traced_and_lowered_kernels(|| asserted(&x)).expect("it compiles")[0];
     let check = |from: &str, to: &str| {
         let mut entry = to_stored(traced, lowered);
         assert!(entry.text.contains(from), "{from} in {}", entry.text);

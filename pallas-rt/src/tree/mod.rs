@@ -114,7 +114,7 @@ pub fn rebuild<T: Tree>(tree: &T, leaves: impl IntoIterator<Item = Array>) -> Re
 /// [`Error::Tree`] if there are more or fewer leaves than the tree has, which then keeps its own.
 #[track_caller]
 pub fn replace<T: Tree>(tree: &mut T, leaves: impl IntoIterator<Item = Array>) -> Result<()> {
-    let (places, leaves) = (VisitorMut::walk(tree), leaves.into_iter().collect::<Vec<Array>>());
+    let (places, leaves) = (VisitorMut::collect_leaves(tree), leaves.into_iter().collect::<Vec<Array>>());
     if places.len() != leaves.len() {
         let message = format!("the tree has {} leaves, {} were given", places.len(), leaves.len());
         return Err(Error::Tree { called: Loc::caller(), message });

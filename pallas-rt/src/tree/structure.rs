@@ -232,14 +232,16 @@ impl<'a> StructureReader<'a> {
         }
     }
 
-    /// Returns the next key or fixed value.
+    /// Returns the next bytes of the structure: a key of a map, or the value of a fixed field; `None` if no more are
+    /// stored.
     fn next_bytes(&mut self) -> Option<&'a [u8]> {
         let (front, rest) = self.bytes.split_at_checked(*self.words.next()?)?;
         self.bytes = rest;
         Some(front)
     }
 
-    /// Returns the next node; `None` where an implementation by hand has fewer children than it said.
+    /// Returns the next node of the structure in preorder; `None` at the end, which comes early if a
+    /// [`Tree`](super::Tree) that a user implemented visits fewer children than it announced.
     fn next_node(&mut self) -> Option<PrintedNode<'a>> {
         let word = *self.words.next()?;
         let count = word / TAG_COUNT;

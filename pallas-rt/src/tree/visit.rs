@@ -99,13 +99,13 @@ pub(super) struct WalkOptions {
 /// take space that grows with the square of a tree's depth.
 pub(super) type PathTable<S> = Vec<(usize, S)>;
 /// Stands for the empty path, that of the root, in place of an index into a [`PathTable`].
-const ROOT_PATH: usize = usize::MAX;
+const ROOT_PATH_INDEX: usize = usize::MAX;
 
 /// Returns as text the path with this index in a [`PathTable`].
 pub(super) fn path_text<S: fmt::Display>(steps: &[(usize, S)], path_index: usize) -> String {
     let mut segments = vec![];
     let mut at = path_index;
-    while at != ROOT_PATH {
+    while at != ROOT_PATH_INDEX {
         let (before, segment) = &steps[at];
         segments.push(segment);
         at = *before;
@@ -136,7 +136,7 @@ pub struct Visitor<'a> {
     later: Vec<(usize, &'a dyn DynTree)>,
 }
 
-/// A tree as a trait object, so that children can be put off.
+/// Object-safe form of [`Tree`], by which children that are nested too deep for recursion are stored and visited later.
 trait DynTree {
     fn dyn_visit<'a>(&'a self, to: &mut Visitor<'a>);
 }
@@ -156,7 +156,7 @@ impl<'a> Visitor<'a> {
             levels: vec![],
             steps: vec![],
             places: vec![],
-            here: ROOT_PATH,
+            here: ROOT_PATH_INDEX,
             depth: 0,
             later: vec![],
         };
@@ -174,46 +174,46 @@ impl<'a> Visitor<'a> {
     /// order of [`Kind::fixed`].
     pub fn node(&mut self, kind: &'static Kind, children: usize, fixed: &[&dyn Fixed]) {
         let texts = self.wanted.texts;
-        self.add_node(|structure| structure.push_node(kind, children, fixed, texts));
+        self.record_node(|structure| structure.push_node(kind, children, fixed, texts));
     }
 
-    /// Describes a list.
+    /// Records that the node which is visited is a list of `len` children; these follow by [`child`](Visitor::child).
     pub fn list(&mut self, len: usize) {
-        self.add_node(|structure| structure.push_list(len));
+        self.record_node(|structure| structure.push_list(len));
     }
 
-    /// Describes a tuple.
+    /// Records that the node which is visited is a tuple of `len` children; these follow by [`child`](Visitor::child).
     pub fn tuple(&mut self, len: usize) {
-        self.add_node(|structure| structure.push_tuple(len));
+        self.record_node(|structure| structure.push_tuple(len));
     }
 
     /// Describes a map with these keys, which are in order.
     pub fn map<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k str>) {
-        self.add_node(|structure| structure.push_map(keys));
+        self.record_node(|structure| structure.push_map(keys));
     }
 
-    /// Describes an absent value.
+    /// Records that the node which is visited is an `Option` without a value.
     pub fn none(&mut self) {
-        self.add_node(Structure::push_none);
+        self.record_node(Structure::push_none);
     }
 
-    /// Describes a value that may be absent, before it is visited itself.
+    /// Records that the node which is visited is an `Option` with a value, which follows by [`child`](Visitor::child).
     pub fn some(&mut self) {
-        self.add_node(Structure::push_some);
+        self.record_node(Structure::push_some);
     }
 
-    /// Collects a leaf.
+    /// Appends a leaf to the collected leaves and to the structure, with its path if paths are collected.
     pub(super) fn push_leaf(&mut self, leaf: &'a Array) {
         self.leaves.push(leaf);
         if self.wanted.paths {
             self.places.push(self.here);
         }
-        self.add_node(Structure::push_leaf);
+        self.record_node(Structure::push_leaf);
     }
 
     /// Visits a child of the node that was described last.
     pub fn child<T: Tree>(&mut self, at: Segment<'a>, child: &'a T) {
-        let mut path = ROOT_PATH;
+        let mut path = ROOT_PATH_INDEX;
         if self.wanted.paths {
             path = self.steps.len();
             self.steps.push((self.here, at));
@@ -229,13 +229,14 @@ impl<'a> Visitor<'a> {
         self.here = here;
     }
 
-    /// Adds a node to the structure of the tree, or to the list of the nodes' own structures, whichever is collected.
-    fn add_node(&mut self, node: impl FnOnce(&mut Structure)) {
+    /// Appends a node by `push_node` to the structure of the tree, or to one of its own if the walk collects the
+    /// structure of each node separately; does nothing if it collects neither.
+    fn record_node(&mut self, push_node: impl FnOnce(&mut Structure)) {
         if self.wanted.structure {
-            node(&mut self.structure);
+            push_node(&mut self.structure);
         } else if self.wanted.levels {
             let mut level = Structure::default();
-            node(&mut level);
+            push_node(&mut level);
             self.levels.push((self.here, level));
         }
     }
@@ -253,7 +254,8 @@ pub struct VisitorMut<'a> {
     later: Vec<&'a mut dyn DynTreeMut>,
 }
 
-/// A tree as a trait object, so that children can be put off.
+/// Object-safe form of [`Tree`] for mutable visits, by which children that are nested too deep for recursion are stored
+/// and visited later.
 trait DynTreeMut {
     fn dyn_visit_mut<'a>(&'a mut self, to: &mut VisitorMut<'a>);
 }
@@ -265,7 +267,7 @@ impl<T: Tree> DynTreeMut for T {
 
 impl<'a> VisitorMut<'a> {
     /// Walks over a whole tree; returns its leaves, to be changed.
-    pub(super) fn walk<T: Tree>(tree: &'a mut T) -> Vec<&'a mut Array> {
+    pub(super) fn collect_leaves<T: Tree>(tree: &'a mut T) -> Vec<&'a mut Array> {
         let mut visitor = VisitorMut { leaves: vec![], depth: 0, later: vec![] };
         tree.visit_mut(&mut visitor);
         let mut stack = vec![];
@@ -277,7 +279,7 @@ impl<'a> VisitorMut<'a> {
         }
     }
 
-    /// Collects a leaf.
+    /// Appends a leaf to the list of mutable leaves that the walk returns.
     pub(super) fn push_leaf(&mut self, leaf: &'a mut Array) {
         self.leaves.push(leaf);
     }

@@ -264,8 +264,8 @@ compiled! { fastest_gather_row_bytes<>() = gather_row_bytes(line: IndexedLine, f
 /// Reads the elements of a line from an operand; an invalid position is clamped to the nearest valid one.
 ///
 /// # Safety
-/// The line has its positions; the operand has an element at each of them, and `to` has room at each multiple of the
-/// stride `moved`. They do not overlap.
+/// The line has its positions; the operand `from` has an element at each of them, and `to` has room for the line's
+/// elements, which have there the stride [`IndexedLine::moved`]. They do not overlap.
 pub(super) unsafe fn gather(line: IndexedLine, from: *const u8, to: *mut u8, element_bytes: usize) {
     // SAFETY: the caller's.
     sized!(element_bytes, T => unsafe { fastest_gather_elements::<T>()(line, from.cast(), to.cast()) })

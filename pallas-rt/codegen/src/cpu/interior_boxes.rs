@@ -11,7 +11,7 @@ use super::gemm::Number;
 use super::row_copies::copy_row;
 use super::strips::compiled;
 use super::tile::StridedTile;
-use pallas_ir::structural::{Nest, NestAxisRole, Position};
+use pallas_ir::structural::{AffinePosition, LoopNest, NestAxisRole};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ pub(super) type AxisRanges = [Range<usize>];
 
 impl AffineLoopNest {
     /// Creates the nest for arrays with these strides and shapes; it has no dilations and no empty loops.
-    pub(super) fn new(nest: &Nest, arrays: [(&StridedTile, &[usize]); 3]) -> AffineLoopNest {
+    pub(super) fn new(nest: &LoopNest, arrays: [(&StridedTile, &[usize]); 3]) -> AffineLoopNest {
         let rank = nest.axes.len();
         let mut linear = AffineLoopNest {
             extents: nest.axes.iter().map(|axis| axis.extent as usize).collect(),
@@ -82,7 +82,7 @@ impl AffineLoopNest {
             offsets: [0; 3],
             checks: vec![],
         };
-        let none: &[Position] = &[];
+        let none: &[AffinePosition] = &[];
         let second = nest.operands.get(1).map_or(none, |place| place);
         for (array, place) in [&nest.operands[0][..], second, &nest.result].into_iter().enumerate() {
             let (tile, shape) = arrays[array];
@@ -95,7 +95,7 @@ impl AffineLoopNest {
                     linear.moves[array][axis] = true;
                     check.strides[axis] += by as isize;
                 }
-                if !position.is_inside(&nest.axes, n as i64) {
+                if !position.is_always_inside(&nest.axes, n as i64) {
                     linear.checks.push(check);
                 }
             }
@@ -115,7 +115,7 @@ impl AffineLoopNest {
         self.checks.iter().any(|check| check.array == array)
     }
     /// Returns true if an operand has an element at all positions of a box.
-    pub(super) fn is_inside(&self, array: usize, ranges: &AxisRanges) -> bool {
+    pub(super) fn is_box_inside(&self, array: usize, ranges: &AxisRanges) -> bool {
         self.checks.iter().filter(|check| check.array == array).all(|check| {
             let (least, most) = check.value_range(ranges);
             least >= 0 && most < check.extent
@@ -217,7 +217,8 @@ impl AffineLoopNest {
         let folded = self.sort_axes_by_stride(0, self.non_unit_axes().filter(|&axis| !self.is_parallel[axis]));
         [parallel, folded, inside].concat()
     }
-    /// Returns the order in which axes are divided into boxes: axes of windows first, so that there are few boxes.
+    /// Returns the order in which axes are divided into boxes: axes that are folded, such as those of a window, come
+    /// first, so that there are few boxes.
     pub(super) fn box_division_order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = self.non_unit_axes().collect();
         order.sort_by_key(|&axis| self.is_parallel[axis]);

@@ -143,7 +143,7 @@ unsafe fn copy_strided_rows<T: Copy>(
         unsafe {
             let (from, to) = (from.offset(i * row_strides[0]), to.offset(i * row_strides[1]));
             if element_strides == [0, 1] && n > 0 {
-                repeat(from.read(), to, n);
+                write_copies(from.read(), to, n);
                 continue;
             }
             for j in 0..n as isize {
@@ -162,11 +162,11 @@ compiled! {
 /// # Safety
 /// There is room for them.
 #[inline(always)]
-unsafe fn repeat<T: Copy>(x: T, to: *mut T, n: usize) {
+unsafe fn write_copies<T: Copy>(x: T, to: *mut T, n: usize) {
     // SAFETY: the caller's.
     (0..n).for_each(|i| unsafe { to.add(i).write(x) });
 }
-compiled! { fastest_repeat<T: Copy>() = repeat(x: T, to: *mut T, n: usize) }
+compiled! { fastest_repeat<T: Copy>() = write_copies(x: T, to: *mut T, n: usize) }
 
 /// Copies `n` elements in reverse: `from` is the last of them in memory.
 ///
@@ -283,7 +283,7 @@ unsafe fn write_copies_in_vectors<T: Copy, const N: usize>(
                 to.add(i * times + first).cast::<[T; N]>().write_unaligned([x; N]);
             }
         }
-        (whole..count).for_each(|i| repeat(from.offset(i as isize * stride).read(), to.add(i * times), times));
+        (whole..count).for_each(|i| write_copies(from.offset(i as isize * stride).read(), to.add(i * times), times));
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) trait KeyBits: Copy + Ord + Send + Sync + 'static {
     fn from_word(word: u64) -> Self;
     /// Returns the value as a 64-bit word.
     fn to_word(self) -> u64;
-    /// Returns `a ^ b`.
+    /// Returns the bitwise exclusive or of both integers.
     fn xor(self, other: Self) -> Self;
     /// Returns the key of a float in the total order of IEEE 754.
     fn total_order_key(self) -> Self;
@@ -123,7 +123,7 @@ impl<U: KeyBits, const CLASS: u8> KeyRule<U, CLASS> {
 pub(super) trait KeyRuleVisitor {
     /// The result of the computation.
     type Out;
-    /// Runs the computation.
+    /// Runs the computation with `rule`, which maps the elements to keys in the wanted order.
     fn visit<U: KeyBits, const CLASS: u8>(self, rule: KeyRule<U, CLASS>) -> Self::Out;
 }
 
@@ -339,8 +339,9 @@ fn sort_by_rank<U: KeyBits, const CLASS: u8>(rule: KeyRule<U, CLASS>, x: &[U], m
     }
 }
 
-/// Writes the positions of a line's elements in sorted order, the first ones only if `out` is shorter than the line;
-/// the two buffers have [`buffer_lengths`] elements.
+/// Writes to `out` the positions of the elements of the line `x` in sorted order, only the first ones if `out` is
+/// shorter than the line. `halvings` is how many times the line is halved for threads; the two buffers have
+/// [`sort_buffer_lengths`] elements.
 pub(super) fn sort_positions<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
     x: &[U],
@@ -378,22 +379,22 @@ fn is_selection_faster(n: usize, k: usize) -> bool {
 
 /// Returns the maximum number of candidates that a selection collects; when there are so many, all but the first `k`
 /// in order are dropped.
-fn candidate_limit(k: usize) -> usize {
+fn max_selection_candidates(k: usize) -> usize {
     4 * k + 64
 }
 
 /// Returns the lengths of the two buffers of [`sort_positions`], if the first `k` of `n` elements are wanted and the
 /// line is halved `halvings` times.
-pub(super) fn buffer_lengths(n: usize, k: usize, halvings: u32) -> [usize; 2] {
-    if is_selection_faster(n, k) { [candidate_limit(k) << halvings, 0] } else { [n, n] }
+pub(super) fn sort_buffer_lengths(n: usize, k: usize, halvings: u32) -> [usize; 2] {
+    if is_selection_faster(n, k) { [max_selection_candidates(k) << halvings, 0] } else { [n, n] }
 }
 
 /// Number of elements that are compared at once with the `k`-th candidate; only if one comes before it are they
 /// examined one by one.
-const COMPARED_BLOCK_ELEMENTS: usize = 32;
+const SELECTION_BLOCK_ELEMENTS: usize = 32;
 
-/// Writes the first `k` elements in sorted order, each as a key with its position, to the start of `found`; returns
-/// `k`.
+/// Writes the first `k` elements of `x` in sorted order to the start of `found`, each as a key packed with its
+/// position, counted from `first_position`; returns `k`. `halvings` is how many times `x` may be halved for threads.
 fn select_first_k<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
     (x, first_position): (&[U], u32),
@@ -414,11 +415,11 @@ fn select_first_k<U: KeyBits, const CLASS: u8>(
         a[..2 * k].sort_unstable();
         return k;
     }
-    let found = &mut found[..candidate_limit(k)];
+    let found = &mut found[..max_selection_candidates(k)];
     let mut count = 0;
     // A key that is not below this one cannot be among the first any more.
     let mut bound = None;
-    let (blocks, rest) = x.as_chunks::<COMPARED_BLOCK_ELEMENTS>();
+    let (blocks, rest) = x.as_chunks::<SELECTION_BLOCK_ELEMENTS>();
     let mut take = |at: usize, block: &[U], bound: &mut Option<U>| {
         for (i, &x) in block.iter().enumerate() {
             let key = rule.key(x);
@@ -435,10 +436,10 @@ fn select_first_k<U: KeyBits, const CLASS: u8>(
     };
     for (i, block) in blocks.iter().enumerate() {
         if bound.is_none_or(|bound| is_any_below(rule, block, bound)) {
-            take(i * COMPARED_BLOCK_ELEMENTS, block, &mut bound);
+            take(i * SELECTION_BLOCK_ELEMENTS, block, &mut bound);
         }
     }
-    take(blocks.len() * COMPARED_BLOCK_ELEMENTS, rest, &mut bound);
+    take(blocks.len() * SELECTION_BLOCK_ELEMENTS, rest, &mut bound);
     found[..count].sort_unstable();
     k
 }
@@ -447,7 +448,7 @@ fn select_first_k<U: KeyBits, const CLASS: u8>(
 #[inline(always)]
 fn is_any_below<U: KeyBits, const CLASS: u8>(
     rule: KeyRule<U, CLASS>,
-    block: &[U; COMPARED_BLOCK_ELEMENTS],
+    block: &[U; SELECTION_BLOCK_ELEMENTS],
     bound: U,
 ) -> bool {
     block.iter().fold(false, |any, &x| any | (rule.key(x) < bound))

@@ -75,8 +75,8 @@ pub(super) fn has_avx2() -> bool {
 }
 
 /// The visitor that selects the fastest loop of an operation.
-struct StripSelector;
-impl OpVisitor for StripSelector {
+struct StripFnSelector;
+impl OpVisitor for StripFnSelector {
     type Out = StripFn;
     fn visit<O: ElementFunction<A>, A: ElementOperands>(self) -> StripFn {
         fastest_elementwise::<O, A>()
@@ -86,7 +86,7 @@ impl OpVisitor for StripSelector {
 /// Returns this machine's fastest loop for a scalar operation; `dtype` is the type of the operands whose type the
 /// operation leaves open.
 pub(super) fn scalar_strip_fn(op: ScalarOp, dtype: DType) -> StripFn {
-    op.visit(dtype, StripSelector).expect("types were inferred")
+    op.visit(dtype, StripFnSelector).expect("types were inferred")
 }
 
 /// Expands to a slice of the element type `$dtype`, made by the function `$from`.

@@ -18,7 +18,7 @@ pub const MIN_SHARED_OPERATIONS: usize = 10_000;
 const MAX_IDLE_TIME: Duration = Duration::from_micros(200);
 
 /// The work of a launch: a function that each thread calls with its number.
-type Work<'w> = &'w (dyn Fn(usize) + Sync);
+type ThreadWork<'w> = &'w (dyn Fn(usize) + Sync);
 
 /// A way of running a launch on several threads.
 pub trait LaunchThreads {
@@ -27,7 +27,7 @@ pub trait LaunchThreads {
 
     /// Calls `work(0)` on this thread, and `work(1)`, .. up to below `threads` on other threads, if these begin before
     /// `work(0)` has returned. One thread alone has to be able to do all of the work.
-    fn share_work(&self, threads: usize, work: Work<'_>);
+    fn share_work(&self, threads: usize, work: ThreadWork<'_>);
 }
 
 /// The threads of rayon's pool, which sleep while there is no work.
@@ -39,7 +39,7 @@ impl LaunchThreads for RayonPool {
         super::thread_count::MIN_THREADED_OPERATIONS
     }
 
-    fn share_work(&self, threads: usize, work: Work<'_>) {
+    fn share_work(&self, threads: usize, work: ThreadWork<'_>) {
         with_thread_team(|team| team.share_work(threads, work));
     }
 }
@@ -52,7 +52,7 @@ impl LaunchThreads for CallingThread {
         usize::MAX
     }
 
-    fn share_work(&self, _: usize, work: Work<'_>) {
+    fn share_work(&self, _: usize, work: ThreadWork<'_>) {
         work(0);
     }
 }
@@ -94,7 +94,7 @@ struct TeamState {
     number: AtomicUsize,
     /// Number of members that may be using the work.
     inside: AtomicUsize,
-    work: UnsafeCell<Option<Work<'static>>>,
+    work: UnsafeCell<Option<ThreadWork<'static>>>,
     /// True if the program that owns the team has ended.
     over: AtomicBool,
     /// For each thread, true if it is a member.
@@ -146,7 +146,7 @@ impl LaunchThreads for Team {
         MIN_SHARED_OPERATIONS
     }
 
-    fn share_work(&self, threads: usize, work: Work<'_>) {
+    fn share_work(&self, threads: usize, work: ThreadWork<'_>) {
         let shared = &self.shared;
         for thread in 1..threads.min(shared.present.len()) {
             if !shared.present[thread].swap(true, SeqCst) {
@@ -156,7 +156,7 @@ impl LaunchThreads for Team {
         }
         // SAFETY: the number is even and nobody is inside, so nobody reads it. The borrow ends before this function
         // does: see `done`.
-        unsafe { *shared.work.get() = Some(std::mem::transmute::<Work<'_>, Work<'static>>(work)) };
+        unsafe { *shared.work.get() = Some(std::mem::transmute::<ThreadWork<'_>, ThreadWork<'static>>(work)) };
         shared.number.fetch_add(1, SeqCst);
         // Even if the work panics here, no member uses it afterwards.
         let done = OnDrop(|| {

@@ -53,8 +53,8 @@ impl Thresholds {
         reordered: 512,
     };
 
-    /// Thresholds for tests: arrays of a few elements take every way of computing.
-    pub const SMALL: Thresholds = Thresholds {
+    /// Thresholds so low that tests with arrays of a few elements use every algorithm that a threshold selects.
+    pub const FOR_TESTS: Thresholds = Thresholds {
         terms: 16,
         least_terms: 8,
         part: 128,

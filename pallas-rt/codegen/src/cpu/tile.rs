@@ -81,7 +81,7 @@ impl StridedTile {
     }
     /// Returns the tile whose axes, taken in this order, are this tile's: the reverse of
     /// [`select_axes`](StridedTile::select_axes).
-    pub(super) fn restore_axes(&self, order: &[usize]) -> StridedTile {
+    pub(super) fn with_inverse_axis_order(&self, order: &[usize]) -> StridedTile {
         let mut strides = [0; MAX_RANK];
         order.iter().zip(self.strides).for_each(|(&axis, stride)| strides[axis] = stride);
         StridedTile { start: self.start, strides }
@@ -120,7 +120,8 @@ pub(super) struct TileLoops<const N: usize> {
 }
 
 impl<const N: usize> TileLoops<N> {
-    /// Creates the loops over a shape: drops axes of extent 1, and merges neighbouring axes.
+    /// Creates the loops over the elements of `tiles`, all of extents `shape`: drops axes of extent 1, and merges
+    /// neighbouring axes along which every tile's elements are equally spaced.
     pub(super) fn new(shape: &[usize], tiles: [&StridedTile; N]) -> TileLoops<N> {
         let mut nest = TileLoops { shape: [1; MAX_RANK], strides: [[0; MAX_RANK]; N], rank: 0 };
         for (axis, &n) in shape.iter().enumerate().filter(|(_, n)| **n != 1) {
@@ -188,7 +189,7 @@ impl<const N: usize> TileLoops<N> {
 pub(super) unsafe fn copy_non_temporal(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    unsafe fn avx2(from: *const u8, to: *mut u8, vectors: usize) {
+    unsafe fn copy_avx2_vectors(from: *const u8, to: *mut u8, vectors: usize) {
         use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
         let (from, to) = (from.cast::<__m256i>(), to.cast::<__m256i>());
         for i in 0..vectors {
@@ -200,7 +201,7 @@ pub(super) unsafe fn copy_non_temporal(from: *const u8, to: *mut u8, bytes: usiz
     #[cfg(target_arch = "x86_64")]
     if super::strips::has_avx2() && (to as usize).is_multiple_of(32) {
         // SAFETY: the caller's, the feature is there, and so is the alignment.
-        unsafe { avx2(from, to, bytes / 32) };
+        unsafe { copy_avx2_vectors(from, to, bytes / 32) };
         done = bytes / 32 * 32;
     }
     // SAFETY: the caller's.
@@ -222,7 +223,7 @@ impl Drop for NonTemporalFence {
 }
 
 /// Rows and columns of the square of a matrix that is transposed at a time.
-const TRANSPOSED_SQUARE_ROWS: usize = 8;
+const TRANSPOSE_BLOCK_ROWS: usize = 8;
 
 /// Transposes a matrix: `to[i, j] = from[j, i]` for `i` below `rows` and `j` below `columns`; both have adjacent
 /// elements in each row, and a distance between rows.
@@ -239,21 +240,21 @@ unsafe fn transpose<T: Copy>(
     columns: usize,
 ) {
     for (i, j) in (0..rows)
-        .step_by(TRANSPOSED_SQUARE_ROWS)
-        .flat_map(|i| (0..columns).step_by(TRANSPOSED_SQUARE_ROWS).map(move |j| (i, j)))
+        .step_by(TRANSPOSE_BLOCK_ROWS)
+        .flat_map(|i| (0..columns).step_by(TRANSPOSE_BLOCK_ROWS).map(move |j| (i, j)))
     {
-        let (high, wide) = (TRANSPOSED_SQUARE_ROWS.min(rows - i), TRANSPOSED_SQUARE_ROWS.min(columns - j));
+        let (high, wide) = (TRANSPOSE_BLOCK_ROWS.min(rows - i), TRANSPOSE_BLOCK_ROWS.min(columns - j));
         // SAFETY: the caller's; a square lies inside of the matrix.
         unsafe {
             let (from, to) =
                 (from.offset(j as isize * from_row_stride).add(i), to.offset(i as isize * to_row_stride).add(j));
-            if (high, wide) == (TRANSPOSED_SQUARE_ROWS, TRANSPOSED_SQUARE_ROWS) {
-                let lines: [[T; TRANSPOSED_SQUARE_ROWS]; TRANSPOSED_SQUARE_ROWS] = std::array::from_fn(|j| {
-                    from.offset(j as isize * from_row_stride).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().read_unaligned()
+            if (high, wide) == (TRANSPOSE_BLOCK_ROWS, TRANSPOSE_BLOCK_ROWS) {
+                let lines: [[T; TRANSPOSE_BLOCK_ROWS]; TRANSPOSE_BLOCK_ROWS] = std::array::from_fn(|j| {
+                    from.offset(j as isize * from_row_stride).cast::<[T; TRANSPOSE_BLOCK_ROWS]>().read_unaligned()
                 });
-                (0..TRANSPOSED_SQUARE_ROWS).for_each(|i| {
-                    let line: [T; TRANSPOSED_SQUARE_ROWS] = std::array::from_fn(|j| lines[j][i]);
-                    to.offset(i as isize * to_row_stride).cast::<[T; TRANSPOSED_SQUARE_ROWS]>().write_unaligned(line);
+                (0..TRANSPOSE_BLOCK_ROWS).for_each(|i| {
+                    let line: [T; TRANSPOSE_BLOCK_ROWS] = std::array::from_fn(|j| lines[j][i]);
+                    to.offset(i as isize * to_row_stride).cast::<[T; TRANSPOSE_BLOCK_ROWS]>().write_unaligned(line);
                 });
                 continue;
             }
@@ -278,7 +279,7 @@ unsafe fn try_copy_transposed(from: &StridedTile, to: &StridedTile, nest: &TileL
     let (Some(i), Some(j)) = (adjacent(0), adjacent(1)) else { return false };
     let (rows, columns) = (nest.shape[i], nest.shape[j]);
     // A row that repeats one element is no column.
-    if i == j || rows < TRANSPOSED_SQUARE_ROWS || columns < TRANSPOSED_SQUARE_ROWS || nest.strides[0][j] == 0 {
+    if i == j || rows < TRANSPOSE_BLOCK_ROWS || columns < TRANSPOSE_BLOCK_ROWS || nest.strides[0][j] == 0 {
         return false;
     }
     let mut others = TileLoops { shape: nest.shape, strides: nest.strides, rank: nest.rank };

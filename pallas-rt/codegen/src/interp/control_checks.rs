@@ -23,11 +23,12 @@ impl Machine {
     /// # Errors
     /// There are more than `PALLAS_INTERPRET_TURNS` or [`MAX_WHILE_ITERATIONS`], so that the `while` counts as endless.
     pub fn check_iteration_limit(&self, iterations: u64, loc: Loc) -> Result<(), Fault> {
-        static LIMIT: LazyLock<Result<u64, String>> = LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
-            Ok(value) => value.parse().map_err(|_| value),
-            Err(_) => Ok(MAX_WHILE_ITERATIONS),
-        });
-        let (code, message, help) = match &*LIMIT {
+        static WHILE_ITERATION_LIMIT: LazyLock<Result<u64, String>> =
+            LazyLock::new(|| match std::env::var("PALLAS_INTERPRET_TURNS") {
+                Ok(value) => value.parse().map_err(|_| value),
+                Err(_) => Ok(MAX_WHILE_ITERATIONS),
+            });
+        let (code, message, help) = match &*WHILE_ITERATION_LIMIT {
             Ok(most) if iterations <= *most => return Ok(()),
             Ok(most) => (
                 "endless",

@@ -165,7 +165,7 @@ pub struct Datum {
     pub origin: Option<Arc<PoisonOrigin>>,
 }
 
-/// The place that an undefined element comes from.
+/// The origin of an undefined (poison) element, for the message of the fault that its use causes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoisonOrigin {
     /// The place in words.

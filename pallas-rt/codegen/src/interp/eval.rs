@@ -4,7 +4,7 @@ use super::gather_scatter_eval::{gather, scatter};
 use super::scalar_eval::{broadcast, collect_elements};
 pub use super::scalar_eval::{eval_element, eval_scalar};
 use super::sort::{compare_ascending, sorted};
-use pallas_ir::structural::{Access, AffineIndex, MapPiece, Nest};
+use pallas_ir::structural::{AccessForm, AffineIndex, LoopNest, MapPiece};
 use pallas_ir::{DType, Diag, Literal, ScalarOp, StructuralOp, Type};
 use std::cmp::Ordering;
 
@@ -20,44 +20,46 @@ pub fn eval_structural(op: &StructuralOp, args: &[&Datum], ty: Type) -> Result<D
         Type { shape, ..ty }
     };
     Ok(match access_form(op, args) {
-        Access::Map(pieces) => {
+        AccessForm::Map(pieces) => {
             let shapes: Vec<&[usize]> = args.iter().map(|a| &a.ty.shape[..]).collect();
             let at: Vec<_> = positions(&ty.shape).map(|p| source_element(&pieces, &shapes, &p)).collect();
             collect_elements(args, ty, at.into_iter())
         }
-        Access::Flat => Datum { ty, ..args[0].clone() },
-        Access::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
-        Access::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
-        Access::Nest(own) => eval_nest(&own, args, ty),
-        Access::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
-        Access::Arg { max, axis } => Datum { ty: ty.clone(), ..eval_arg_min_max(max, args[0], axis, folded(&[axis])) },
-        Access::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
-        Access::Scatter { windows, op } => scatter(&windows, op, args[0], args[1], args[2])?,
-        Access::Sort { axis, order, positions } => sorted(args[0], axis, order, positions, ty),
-        Access::Iota { axis } => {
+        AccessForm::Flat => Datum { ty, ..args[0].clone() },
+        AccessForm::Contract { batch, contract } => dot(args[0], args[1], &batch, &contract, ty),
+        AccessForm::Fold { op, axes } => Datum { ty: ty.clone(), ..fold(op, args[0], &axes, folded(&axes)) },
+        AccessForm::Nest(own) => eval_nest(&own, args, ty),
+        AccessForm::Scan { op, axis, reverse } => scan(op, args[0], axis, reverse),
+        AccessForm::Arg { max, axis } => {
+            Datum { ty: ty.clone(), ..eval_arg_min_max(max, args[0], axis, folded(&[axis])) }
+        }
+        AccessForm::Gather { windows, checked } => gather(&windows, checked, args[0], args[1], ty)?,
+        AccessForm::Scatter { windows, op } => scatter(&windows, op, args[0], args[1], args[2])?,
+        AccessForm::Sort { axis, order, positions } => sorted(args[0], axis, order, positions, ty),
+        AccessForm::Iota { axis } => {
             let mut data = Data::zeros(ty.dtype, ty.elements());
             for (i, p) in positions(&ty.shape).enumerate() {
                 data.set(i, Literal::int(ty.dtype, p[axis] as i64));
             }
             Datum::new(ty, data)
         }
-        Access::Cast => args[0].cast(ty.dtype),
-        Access::Bitcast => {
+        AccessForm::Cast => args[0].cast(ty.dtype),
+        AccessForm::Bitcast => {
             let data = Data::from_bytes(ty.dtype, &args[0].data.to_bytes());
             Datum { data, ty, ..args[0].clone() }
         }
-        Access::Powi(exponent) => powi(args[0], exponent),
+        AccessForm::Powi(exponent) => powi(args[0], exponent),
     })
 }
 
 /// Returns the way in which an operation reaches the elements of these operands, such as a fold, a contraction or a
 /// gather.
-pub(super) fn access_form(op: &StructuralOp, args: &[&Datum]) -> Access {
+pub(super) fn access_form(op: &StructuralOp, args: &[&Datum]) -> AccessForm {
     let dims: Vec<_> = args.iter().map(|a| a.ty.dims()).collect();
     op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
 }
 
-/// Returns the operand and the position in it from which a result's element of an [`Access::Map`] comes.
+/// Returns the operand and the position in it from which a result's element of an [`AccessForm::Map`] comes.
 pub fn source_element(pieces: &[MapPiece], shapes: &[&[usize]], at: &[usize]) -> (usize, usize) {
     let number = |d: &pallas_ir::Dim| d.as_number().expect("sizes are numbers at run time");
     let inside =
@@ -111,14 +113,21 @@ fn dot(a: &Datum, b: &Datum, batch: &[(usize, usize)], contract: &[(usize, usize
     Datum::new(ty, data).with_poison(if dirty { pairs.iter().map(bad).collect() } else { vec![] })
 }
 
-/// Sums products of elements of `a` and `b`. The offsets of a product's two factors are a pair of `pairs`, which has
-/// one for each element of the result, plus a pair of `ks`, which has one for each term.
-fn contract_data(a: &Data, b: &Data, pairs: &[(usize, usize)], ks: &[(usize, usize)]) -> Data {
+/// Sums products of elements of `a` and `b`. The offsets of a product's two factors are a pair of `result_offsets`,
+/// which has one for each element of the result, plus a pair of `term_offsets`, which has one for each term.
+fn contract_data(a: &Data, b: &Data, result_offsets: &[(usize, usize)], term_offsets: &[(usize, usize)]) -> Data {
     macro_rules! sum {
         ($($Variant:ident $zero:expr, |$s:ident, $x:ident, $y:ident| $step:expr;)*) => {
             match (a, b) {
-                $((Data::$Variant(a), Data::$Variant(b)) => Data::$Variant(
-                    pairs.iter().map(|&(i, j)| ks.iter().fold($zero, |$s, &(k, l)| { let ($x, $y) = (a[i + k], b[j + l]); $step })).collect()),)*
+                $((Data::$Variant(a), Data::$Variant(b)) => {
+                    let sum = |&(i, j): &(usize, usize)| {
+                        term_offsets.iter().fold($zero, |$s, &(k, l)| {
+                            let ($x, $y) = (a[i + k], b[j + l]);
+                            $step
+                        })
+                    };
+                    Data::$Variant(result_offsets.iter().map(sum).collect())
+                })*
                 _ => unreachable!("both sides were cast to the accumulator"),
             }
         };
@@ -147,8 +156,9 @@ fn fold(op: ScalarOp, x: &Datum, axes: &[usize], ty: Type) -> Datum {
     })
 }
 
-/// Computes an affine nest, one position of the folded axes after the other for all elements of the result at once.
-fn eval_nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
+/// Evaluates a convolution or windowed reduction, given as a loop nest with affine indices: folds the terms at one
+/// position of the reduced axes after the other into all elements of the result.
+fn eval_nest(nest: &LoopNest, args: &[&Datum], ty: Type) -> Datum {
     let wide: Vec<Datum> = args.iter().map(|a| Datum { data: a.data.cast(ty.dtype), ..(*a).clone() }).collect();
     let (parallel, folded) = (nest.parallel_axes(), nest.folded_axes());
     let extents = |axes: &[usize]| axes.iter().map(|&a| nest.axes[a].extent as usize).collect::<Vec<_>>();
@@ -162,8 +172,8 @@ fn eval_nest(nest: &Nest, args: &[&Datum], ty: Type) -> Datum {
         let read = |outer: Vec<usize>| {
             let mut at = vec![0; nest.axes.len()];
             parallel.iter().zip(&outer).chain(folded.iter().zip(&inner)).for_each(|(&a, &i)| at[a] = i as i64);
-            let to = Nest::flat_index(&nest.result, &at, &ty.shape).expect("a nest writes inside of its result");
-            let from = nest.operands.iter().zip(args).map(|(place, x)| Nest::flat_index(place, &at, &x.ty.shape));
+            let to = LoopNest::flat_index(&nest.result, &at, &ty.shape).expect("a nest writes inside of its result");
+            let from = nest.operands.iter().zip(args).map(|(place, x)| LoopNest::flat_index(place, &at, &x.ty.shape));
             Some((to, from.collect::<Option<Vec<usize>>>()?))
         };
         let (to, from): (Vec<usize>, Vec<Vec<usize>>) = positions(&extents(&parallel)).filter_map(read).unzip();

@@ -1,22 +1,22 @@
 //! Evaluates gathers and scatters of windows at positions given by data.
 use super::datum::{Data, Datum, flatten, positions};
 use super::scalar_eval::{collect_elements, eval_element};
-use pallas_ir::structural::{WindowAxis, Windows};
+use pallas_ir::structural::{IndexedWindows, WindowAxis};
 use pallas_ir::{At, Diag, Literal, ScalarOp, Type};
 
 /// Returns the starts of the window that has position `at` of the array of windows; `None` if one of them is poison.
-fn window_starts(windows: &Windows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
+fn window_starts(windows: &IndexedWindows, index: &Datum, at: &[usize]) -> Option<Vec<i64>> {
     let start = |k: usize| {
         let mut own = windows.index.iter().map(|&axis| at[axis]);
         let position = |axis| if Some(axis) == windows.vector { k } else { own.next().expect("one per axis") };
         let from = flatten(&(0..index.ty.shape.len()).map(position).collect::<Vec<_>>(), &index.ty.shape);
         (!index.is_poison(from)).then(|| index.data.get(from).as_i64())
     };
-    (0..windows.start_count()).map(start).collect()
+    (0..windows.start_vector_length()).map(start).collect()
 }
 
 /// Returns the position in the operand of the element at position `at` of the array of windows.
-fn operand_position(windows: &Windows, starts: &[i64], at: &[usize]) -> Vec<usize> {
+fn operand_position(windows: &IndexedWindows, starts: &[i64], at: &[usize]) -> Vec<usize> {
     let along = |w: &WindowAxis| w.start.map_or(0, |k| starts[k] as usize) + w.axis.map_or(0, |axis| at[axis]);
     windows.axes.iter().map(along).collect()
 }
@@ -27,8 +27,14 @@ fn undefined_index_error(name: &str) -> Diag {
 }
 
 /// Evaluates a gather. Where an index is poison the elements are poison or, if `checked`, it is a fault.
-pub(super) fn gather(windows: &Windows, checked: bool, x: &Datum, index: &Datum, ty: Type) -> Result<Datum, Diag> {
-    let last = windows.highest_starts(&x.ty.dims());
+pub(super) fn gather(
+    windows: &IndexedWindows,
+    checked: bool,
+    x: &Datum,
+    index: &Datum,
+    ty: Type,
+) -> Result<Datum, Diag> {
+    let last = windows.max_starts(&x.ty.dims());
     let (mut from, mut lost) = (vec![], vec![]);
     for at in positions(&ty.shape) {
         let Some(found) = window_starts(windows, index, &at) else {
@@ -60,13 +66,13 @@ pub(super) fn gather(windows: &Windows, checked: bool, x: &Datum, index: &Datum,
 /// Evaluates a scatter: all elements of a window, then those of the next. Updates are folded into the elements of `x`
 /// by `op`, or replace them if it is `None`.
 pub(super) fn scatter(
-    windows: &Windows,
+    windows: &IndexedWindows,
     op: Option<ScalarOp>,
     x: &Datum,
     index: &Datum,
     updates: &Datum,
 ) -> Result<Datum, Diag> {
-    let last = windows.highest_starts(&x.ty.dims());
+    let last = windows.max_starts(&x.ty.dims());
     let mut out = x.clone();
     let mut poison: Vec<bool> = (0..out.data.len()).map(|i| out.is_poison(i)).collect();
     let mut order: Vec<Vec<usize>> = positions(&updates.ty.shape).collect();

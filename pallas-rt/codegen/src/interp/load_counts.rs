@@ -7,7 +7,7 @@ pub type LoadCounts = BTreeMap<(String, String), u64>;
 
 thread_local! {
     /// Counts of this thread, while [`count_loads`] runs.
-    static LOADS: RefCell<Option<LoadCounts>> = const { RefCell::new(None) };
+    static LOAD_COUNTS: RefCell<Option<LoadCounts>> = const { RefCell::new(None) };
 }
 
 /// Runs `f`, and returns with its result how many elements the kernels that this thread runs on the interpreter load
@@ -17,17 +17,17 @@ pub fn count_loads<R>(f: impl FnOnce() -> R) -> (R, LoadCounts) {
     struct LoadCountsGuard(Option<LoadCounts>);
     impl Drop for LoadCountsGuard {
         fn drop(&mut self) {
-            LOADS.replace(self.0.take());
+            LOAD_COUNTS.replace(self.0.take());
         }
     }
-    let _outer = LoadCountsGuard(LOADS.replace(Some(LoadCounts::new())));
+    let _outer = LoadCountsGuard(LOAD_COUNTS.replace(Some(LoadCounts::new())));
     let result = f();
-    (result, LOADS.take().unwrap_or_default())
+    (result, LOAD_COUNTS.take().unwrap_or_default())
 }
 
 /// Counts a load, if the thread counts loads.
 pub(super) fn count_load(kernel: &str, operand: &str, elements: impl FnOnce() -> usize) {
-    LOADS.with_borrow_mut(|loads| {
+    LOAD_COUNTS.with_borrow_mut(|loads| {
         if let Some(loads) = loads {
             *loads.entry((kernel.into(), operand.into())).or_default() += elements() as u64;
         }

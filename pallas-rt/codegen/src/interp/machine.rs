@@ -76,7 +76,7 @@ pub enum Argument {
 }
 
 /// The position in the array of each element of an access (`None` outside of it), and the mask if there is one.
-type AccessPositions = (Vec<Option<usize>>, Option<Vec<bool>>);
+type PositionsAndMask = (Vec<Option<usize>>, Option<Vec<bool>>);
 
 impl Machine {
     /// Creates the interpreter of a launch of `kernel` with these sizes (by `DimId`), grid extents and operands.
@@ -144,7 +144,7 @@ impl Machine {
         &self.kernel
     }
     /// Returns a parameter's value.
-    pub(super) fn param(&self, operand: OperandId) -> Literal {
+    pub(super) fn parameter_value(&self, operand: OperandId) -> Literal {
         self.params[operand.index()].expect("a parameter has a value")
     }
 
@@ -311,7 +311,7 @@ impl Machine {
         view: &View,
         args: &[&Datum],
         loc: Loc,
-    ) -> Result<AccessPositions, Fault> {
+    ) -> Result<PositionsAndMask, Fault> {
         let (starts, rest) = args.split_at(view.dynamic_count());
         let starts = self.checked_starts(starts, loc)?;
         let mask = rest.first().map(|mask| self.checked_mask(mask, loc)).transpose()?;
@@ -329,7 +329,7 @@ impl Machine {
         // Other programs' stores: to this output, or to the output that shares this input's memory.
         if let Some(shared) = self.aliased_output(from) {
             for at in (0..at.len()).filter(|&i| wanted(i)).filter_map(|i| at[i]) {
-                self.note_read(from, shared, at, loc)?;
+                self.record_and_check_read(from, shared, at, loc)?;
             }
         }
         if operand.kind == OperandKind::Input {
@@ -382,7 +382,7 @@ impl Machine {
                 if value.is_poison(i) {
                     return Err(self.poisoned_store_fault(to, i, at, value, loc));
                 }
-                self.note_write(to, at, loc)?;
+                self.record_and_check_write(to, at, loc)?;
                 self.check_lost_store(to, at, loc)?;
             }
             let memory = &mut self.memory[to.index()];

@@ -28,7 +28,7 @@ pub use load_counts::{LoadCounts, count_loads};
 pub use machine::{Argument, Machine};
 
 /// Prints the output of `debug_print` on standard error. Errors of writing are ignored, where `eprintln!` would panic.
-pub fn print(log: &[String]) {
+pub fn print_debug_lines(log: &[String]) {
     let mut to = std::io::stderr().lock();
     for line in log {
         let _ = writeln!(to, "{line}");

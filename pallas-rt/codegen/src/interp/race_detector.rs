@@ -17,7 +17,13 @@ impl Machine {
     /// Records that this program reads element `at` of an output's memory, through `from`: the output, or the input
     /// that it aliases. It is a fault if another parallel program wrote the element, or if the input is read after a
     /// store to it.
-    pub(super) fn note_read(&mut self, from: OperandId, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+    pub(super) fn record_and_check_read(
+        &mut self,
+        from: OperandId,
+        output: OperandId,
+        at: usize,
+        loc: Loc,
+    ) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
         memory.unread[at] = false;
@@ -38,7 +44,7 @@ impl Machine {
     }
     /// Records that this program writes element `at` of an output; it is a fault if another parallel program has read
     /// or written it.
-    pub(super) fn note_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
+    pub(super) fn record_and_check_write(&mut self, output: OperandId, at: usize, loc: Loc) -> Result<(), Fault> {
         let lane = self.lane;
         let memory = &mut self.memory[output.index()];
         let (writer, readers) = (memory.writer[at], memory.readers[at]);

@@ -10,7 +10,7 @@ pub fn eval_scalar(op: ScalarOp, args: &[&Datum], ty: Type) -> Datum {
     let spread: Vec<Datum> = args.iter().map(|a| broadcast(a, &ty.shape)).collect();
     let strips: Vec<Slice<'_>> = spread.iter().map(|a| a.data.slice()).collect();
     // The element type is that of the first operand whose type the operation leaves open.
-    let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T);
+    let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::SignatureType::T);
     let dtype = args[open.unwrap_or(0)].ty.dtype;
     let data = op.visit(dtype, ReferenceVisitor { strips: &strips, n }).expect("types were inferred");
     let poisoned = |i: usize| {
@@ -67,7 +67,7 @@ impl OpVisitor for ReferenceVisitor<'_> {
 pub fn eval_element(op: ScalarOp, args: &[Literal]) -> Literal {
     let args: Vec<Datum> = args.iter().map(|&x| Datum::scalar(x)).collect();
     let refs: Vec<&Datum> = args.iter().collect();
-    let dtype = op.infer(&refs.iter().map(|a| a.ty.dtype).collect::<Vec<_>>()).expect("types were inferred");
+    let dtype = op.infer_dtype(&refs.iter().map(|a| a.ty.dtype).collect::<Vec<_>>()).expect("types were inferred");
     eval_scalar(op, &refs, Type::scalar(dtype)).data.get(0)
 }
 

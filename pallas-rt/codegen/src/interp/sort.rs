@@ -4,9 +4,9 @@ use pallas_ir::structural::SortOrder;
 use pallas_ir::{DType, Literal, Type};
 use std::cmp::Ordering;
 
-/// Returns the first elements of each line along an axis in order, or their positions if `positions`. Poison anywhere
-/// in a line makes all of its results poison.
-pub(super) fn sorted(x: &Datum, axis: usize, order: SortOrder, positions: bool, ty: Type) -> Datum {
+/// Returns the first elements of each line along an axis in order, or their positions if `returns_positions`. Poison
+/// anywhere in a line makes all of its results poison.
+pub(super) fn sorted(x: &Datum, axis: usize, order: SortOrder, returns_positions: bool, ty: Type) -> Datum {
     let (from, to, n) = (strides(&x.ty.shape), strides(&ty.shape), x.ty.shape[axis]);
     let mut data = Data::zeros(ty.dtype, ty.elements());
     let mut poison = vec![false; ty.elements()];
@@ -20,7 +20,7 @@ pub(super) fn sorted(x: &Datum, axis: usize, order: SortOrder, positions: bool, 
         let is_poison = (0..n).any(|k| x.is_poison(first + k * from[axis]));
         for (i, k) in order_of.into_iter().take(ty.shape[axis]).enumerate() {
             let at = result + i * to[axis];
-            data.set(at, if positions { Literal::int(DType::I32, k as i64) } else { element(k) });
+            data.set(at, if returns_positions { Literal::int(DType::I32, k as i64) } else { element(k) });
             poison[at] = is_poison;
         }
     }

@@ -40,7 +40,8 @@ impl Machine {
         Arc::new(PoisonOrigin { what, help, loc })
     }
 
-    /// Returns the fault of a store of undefined elements to an output.
+    /// Returns the fault of a store of element `i` of the tile `value`, which is undefined, to the element at position
+    /// `at` of the output `to`.
     pub(super) fn poisoned_store_fault(&self, to: OperandId, i: usize, at: usize, value: &Datum, loc: Loc) -> Fault {
         let in_tile = unflatten(i, &value.ty.shape);
         let (from, help) = Self::describe_origin(value);

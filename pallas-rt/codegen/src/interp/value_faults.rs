@@ -4,7 +4,7 @@ use super::eval;
 use super::fault::Fault;
 use super::machine::Machine;
 use super::scalar_eval;
-use pallas_ir::{Access, DType, Loc, Op, ScalarOp, StructuralOp, Type};
+use pallas_ir::{AccessForm, DType, Loc, Op, ScalarOp, StructuralOp, Type};
 
 /// Checks the result of a pure operation: integers of 8 and 16 bits must not overflow and, if `finds_nans` is set, no
 /// NaN may come from operands without NaN.
@@ -18,7 +18,7 @@ pub(super) fn check_overflow_and_nan(
     result: &Datum,
     loc: Loc,
 ) -> Result<(), Fault> {
-    if !machine.kernel().allow.overflow && is_narrow(result.ty.dtype) {
+    if !machine.kernel().allow.overflow && is_narrow_integer(result.ty.dtype) {
         check_overflow(machine, op, args, result, loc)?;
     }
     if machine.finds_nans && result.ty.dtype.is_float() && matches!(op, Op::Scalar(_) | Op::Structural(_)) {
@@ -28,7 +28,7 @@ pub(super) fn check_overflow_and_nan(
 }
 
 /// Returns true for integer types so small that ordinary numbers overflow them.
-fn is_narrow(dtype: DType) -> bool {
+fn is_narrow_integer(dtype: DType) -> bool {
     matches!(dtype, DType::I8 | DType::U8 | DType::I16 | DType::U16)
 }
 
@@ -66,11 +66,15 @@ fn check_overflow(machine: &Machine, op: &Op, args: &[&Datum], result: &Datum, l
 /// Returns true for structural operations that add or multiply elements.
 fn is_arithmetic(op: &StructuralOp, args: &[&Datum]) -> bool {
     match eval::access_form(op, args) {
-        Access::Contract { .. } | Access::Powi(_) => true,
-        Access::Fold { op, .. } | Access::Scan { op, .. } => matches!(op, ScalarOp::Add | ScalarOp::Mul),
-        Access::Nest(nest) => matches!(nest.op, ScalarOp::Add | ScalarOp::Mul),
-        Access::Map(_) | Access::Flat | Access::Arg { .. } | Access::Gather { .. } | Access::Scatter { .. } => false,
-        Access::Sort { .. } | Access::Iota { .. } | Access::Cast | Access::Bitcast => false,
+        AccessForm::Contract { .. } | AccessForm::Powi(_) => true,
+        AccessForm::Fold { op, .. } | AccessForm::Scan { op, .. } => matches!(op, ScalarOp::Add | ScalarOp::Mul),
+        AccessForm::Nest(nest) => matches!(nest.op, ScalarOp::Add | ScalarOp::Mul),
+        AccessForm::Map(_)
+        | AccessForm::Flat
+        | AccessForm::Arg { .. }
+        | AccessForm::Gather { .. }
+        | AccessForm::Scatter { .. } => false,
+        AccessForm::Sort { .. } | AccessForm::Iota { .. } | AccessForm::Cast | AccessForm::Bitcast => false,
     }
 }
 

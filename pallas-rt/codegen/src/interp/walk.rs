@@ -131,7 +131,7 @@ pub fn trip_count(lo: i64, hi: i64, step: i64) -> Result<i64, String> {
     }
     Ok(((hi - lo).max(0) + step - 1) / step)
 }
-/// Returns the message for a step that is not positive.
+/// Returns the message for a `for` loop whose step, given here, is not positive.
 pub fn invalid_step_message(step: i64) -> String {
     format!("the step of this `for` is {step}; it must be at least 1")
 }
@@ -176,7 +176,7 @@ pub fn run_op(
         Op::NumPrograms(axis) => int(machine.grid[*axis]),
         Op::NumSteps(axis) => int(machine.steps[*axis]),
         Op::Extent(dim) => int(machine.sizes[dim.index()]),
-        Op::Param(o) => Datum::scalar(machine.param(*o)),
+        Op::Param(o) => Datum::scalar(machine.parameter_value(*o)),
         Op::Prefetch(o) => machine.read_prefetched(*o, args, loc)?,
         Op::Load { from, view, .. } => machine.load(*from, view, args, loc)?,
         Op::Valid { of, view, axis } => machine.valid_mask(*of, view, *axis, args, loc)?,

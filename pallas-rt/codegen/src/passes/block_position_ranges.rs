@@ -79,7 +79,7 @@ fn index_map_entries(kernel: &Kernel, operand: OperandId, value_of: &dyn Fn(&Op)
 
 /// Returns for each dimension of an operand true if the range of its blocks follows from the grid; in others,
 /// positions are clamped.
-pub(super) fn are_dims_affine(kernel: &Kernel, operand: OperandId) -> Vec<bool> {
+pub(super) fn are_block_positions_affine(kernel: &Kernel, operand: OperandId) -> Vec<bool> {
     // The values of sizes do not matter here.
     index_map_entries(kernel, operand, &|_| 1).iter().map(Option::is_some).collect()
 }

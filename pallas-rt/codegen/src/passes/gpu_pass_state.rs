@@ -25,7 +25,8 @@ pub struct PlacementPassState {
 }
 
 impl PlacementPassState {
-    /// Creates the data of a kernel that one dispatch runs, with tiles in registers and no loads ahead.
+    /// Creates the state for the passes before placement, on a kernel with this number of sequential axes whose steps
+    /// all run in one dispatch; tiles may be in registers, and no loads are issued ahead.
     pub fn new(kernel: Kernel, sequential_axes: usize) -> PlacementPassState {
         let (kept, carried, fetched) = Default::default();
         PlacementPassState {

@@ -26,14 +26,15 @@ pub(crate) fn lower(kernel: &Kernel) -> Kernel {
     // A kernel that is lowered again has no sequential axis, and keeps its own.
     declared.steps.extend(sequential.map(|axis| axis.extent.clone()));
     declared.grid.retain(|axis| axis.semantics == Semantics::Parallel);
-    let mut lower = Lower { old: kernel, ids: vec![], counts: vec![], origins: vec![None; kernel.operands.len()] };
+    let mut lower =
+        TracedKernelLowering { old: kernel, ids: vec![], counts: vec![], origins: vec![None; kernel.operands.len()] };
     lower.lower_axes(&mut rewrite, 0);
     rewrite.finish()
 }
 
 /// State of the lowering of one traced kernel: the values of the new kernel that stand for program ids, extents of the
 /// grid, and positions of blocks.
-struct Lower<'k> {
+struct TracedKernelLowering<'k> {
     old: &'k Kernel,
     /// Index of the program along each axis of the traced grid.
     ids: Vec<Value>,
@@ -42,7 +43,7 @@ struct Lower<'k> {
     origins: Vec<Option<Vec<Value>>>,
 }
 
-impl Lower<'_> {
+impl TracedKernelLowering<'_> {
     /// Opens a loop for each sequential axis from `axis` on, then lowers the body.
     fn lower_axes(&mut self, r: &mut KernelRewriter<'_>, axis: usize) {
         let Some(declared) = self.old.grid.get(axis) else { return self.lower_body(r) };
@@ -97,7 +98,7 @@ impl Lower<'_> {
         let index = r.inline_region(map, &mut |r, inst, loc| self.rewrite_inst(r, inst, loc));
         // An index that comes from data or from a division may have any value. If its position would overflow, it is
         // clamped to a position that is still outside of the array.
-        let known = block_position_ranges::are_dims_affine(self.old, id);
+        let known = block_position_ranges::are_block_positions_affine(self.old, id);
         let clamp = |r: &mut KernelRewriter<'_>, i: Value, clamped: bool, op: ScalarOp, bound: i64| {
             if !clamped {
                 return i;
@@ -123,7 +124,9 @@ impl Lower<'_> {
         Some(index.into_iter().zip(&operand.block).zip(known).map(place).collect())
     }
 
-    /// Replaces an instruction if necessary; returns true if it did.
+    /// Replaces an instruction on blocks or the grid by one on arrays and the values of the loops around it: program
+    /// ids, grid extents, views of blocks, and operations that drop folded axes. Returns false if the instruction is to
+    /// be copied unchanged.
     fn rewrite_inst(&self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
         let mut op = inst.op.clone();
         let (id, view, skip) = match &mut op {

@@ -1,4 +1,4 @@
-//! Passes over the tile IR. [`PIPELINE`] runs on every kernel, [`PLACEMENT_PASSES`] before a GPU's placement.
+//! Passes over the tile IR. [`LOWERING_PASSES`] runs on every kernel, [`PLACEMENT_PASSES`] before a GPU's placement.
 //!
 //! - [`lower`] replaces blocks by array positions and sequential axes by loops;
 //! - [`simplify`] folds constants and removes repeated computations;
@@ -43,18 +43,18 @@ pub use gpu_pass_state::PlacementPassState;
 #[cfg(any(feature = "wgsl", test))]
 pub use placement::{PLACEMENT_PASSES, PlacementPass};
 
-use pallas_ir::{Access, Dim, Inst, Kernel, StructuralOp};
+use pallas_ir::{AccessForm, Dim, Inst, Kernel, StructuralOp};
 
 /// A pass over a kernel: its name in dumps, and its function.
 pub type Pass = (&'static str, fn(&Kernel) -> Kernel);
 
 /// The passes from the traced form to the form that backends read.
-pub const PIPELINE: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
+pub const LOWERING_PASSES: &[Pass] = &[("lower", lower::lower), ("simplify", simplify::simplify)];
 
 /// Runs the pipeline; debug builds verify its input and the result of each pass.
-pub fn run_pipeline(kernel: &Kernel) -> Kernel {
+pub fn run_lowering_passes(kernel: &Kernel) -> Kernel {
     verify_in_debug("tracing", kernel);
-    PIPELINE.iter().fold(kernel.clone(), |before, (name, pass)| {
+    LOWERING_PASSES.iter().fold(kernel.clone(), |before, (name, pass)| {
         let after = pass(&before);
         verify_in_debug(name, &after);
         after
@@ -82,7 +82,7 @@ pub(crate) fn count_uses(kernel: &Kernel) -> Vec<usize> {
 
 /// Returns the way in which an instruction's operation reaches the elements of its operands, such as a fold, a
 /// contraction or a gather.
-pub fn access_form(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> Access {
+pub fn access_form(kernel: &Kernel, op: &StructuralOp, inst: &Inst) -> AccessForm {
     let dims: Vec<Vec<Dim>> = inst.args.iter().map(|&v| kernel.ty(v).dims()).collect();
     let dims: Vec<&[Dim]> = dims.iter().map(|d| &d[..]).collect();
     op.access(&dims)

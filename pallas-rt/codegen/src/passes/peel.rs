@@ -13,8 +13,8 @@ use super::sequential_axis::SequentialLoop;
 use super::simplify::{is_pure, simplify};
 use pallas_ir::{DType, Inst, InstId, Kernel, Literal, Loc, Op, ScalarOp, Value};
 
-/// Peels the innermost sequential axis; not if a dispatch runs a range of the steps, which need not have the first or
-/// the last.
+/// Moves `if`s that run only in the first or the last step of the innermost sequential axis out of its loop; does
+/// nothing if a dispatch runs a range of the steps, which need not have the first or the last.
 pub(super) fn peel(staged: &mut PlacementPassState) {
     if staged.resumed {
         return;
@@ -23,10 +23,11 @@ pub(super) fn peel(staged: &mut PlacementPassState) {
     staged.kernel = simplify(kernel.as_ref().unwrap_or(&staged.kernel));
 }
 
-/// Returns the kernel with the first and last step's parts outside of the loop; `None` if neither can be moved.
+/// Returns the kernel with the `if`s that run in the first or the last step of its innermost sequential loop moved out
+/// of that loop; `None` if neither can be moved. `sequential` is the number of sequential axes.
 fn peel_loop(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
     let axis = SequentialLoop::innermost(kernel, sequential)?;
-    let peel = Peel { k: kernel, axis };
+    let peel = LoopPeeling { k: kernel, axis };
     let (first, last) = (peel.find_first_guard(), peel.find_last_guard());
     if first.is_none() && last.is_none() {
         return None;
@@ -37,12 +38,12 @@ fn peel_loop(kernel: &Kernel, sequential: usize) -> Option<Kernel> {
 }
 
 /// Peeling of the first and the last step off the loop over the innermost sequential axis.
-struct Peel<'k> {
+struct LoopPeeling<'k> {
     k: &'k Kernel,
     axis: SequentialLoop<'k>,
 }
 
-impl Peel<'_> {
+impl LoopPeeling<'_> {
     /// Returns the number of steps of the loop.
     fn step_count(&self) -> Value {
         self.k.inst(self.axis.at).args[1]
@@ -74,21 +75,21 @@ impl Peel<'_> {
         let alone = matches!(inst.op, Op::If)
             && inst.results.is_empty()
             && self.k.region(inst.regions[1]).insts.is_empty()
-            && self.implies_step(inst.args[0], is_step);
+            && self.implies_index_equals(inst.args[0], is_step);
         let mut loops = false;
         self.k.walk(inst.regions.first().copied().unwrap_or(self.axis.body), &mut |_, inner| {
             loops |= matches!(inner.op, Op::For { .. } | Op::While);
         });
-        alone && !loops && self.body_values_read(inst).into_iter().all(|v| self.is_movable(v))
+        alone && !loops && self.body_values_read(inst).into_iter().all(|v| self.can_recompute_outside_loop(v))
     }
     /// Returns true if a condition can hold only where the loop's index equals a value that `is_step` accepts.
-    fn implies_step(&self, condition: Value, is_step: &dyn Fn(Value) -> bool) -> bool {
+    fn implies_index_equals(&self, condition: Value, is_step: &dyn Fn(Value) -> bool) -> bool {
         match self.definition(condition) {
             Some(Inst { op: Op::Scalar(ScalarOp::Eq), args, .. }) => {
                 args[0] == self.axis.index() && is_step(args[1]) || args[1] == self.axis.index() && is_step(args[0])
             }
             Some(Inst { op: Op::Scalar(ScalarOp::BitAnd), args, .. }) => {
-                args.iter().any(|&v| self.implies_step(v, is_step))
+                args.iter().any(|&v| self.implies_index_equals(v, is_step))
             }
             _ => false,
         }
@@ -118,17 +119,21 @@ impl Peel<'_> {
         found
     }
     /// Returns true if a value can be recomputed outside of the loop.
-    fn is_movable(&self, v: Value) -> bool {
+    fn can_recompute_outside_loop(&self, v: Value) -> bool {
         let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
-        is_pure(&inst.op) && self.is_unaffected_by_stores(&inst.op) && inst.args.iter().all(|&v| self.is_movable(v))
+        is_pure(&inst.op)
+            && self.is_unaffected_by_stores(&inst.op)
+            && inst.args.iter().all(|&v| self.can_recompute_outside_loop(v))
     }
     /// Returns true if an operation has the same result before and after the kernel's stores.
     fn is_unaffected_by_stores(&self, op: &Op) -> bool {
         !matches!(op, Op::Load { from, .. } if !self.k.is_constant(*from))
     }
 
-    /// Replaces the loop: the first step's part, the loop without both parts, the last step's part.
+    /// Replaces the loop by the `if` that it ran in the first step, the loop without both `if`s, and the `if` that it
+    /// ran in the last step; `first` and `last` are these, `None` where one is not moved. Returns false for any
+    /// instruction but the loop.
     fn rewrite_loop(
         &self,
         r: &mut KernelRewriter<'_>,
@@ -156,7 +161,8 @@ impl Peel<'_> {
         }
         true
     }
-    /// Copies a guarded part, with the value `step` in place of the index.
+    /// Copies, to the place outside of the loop, the `if` that the instruction `guard` is and the instructions of the
+    /// loop's body that it needs, with the value `step` in place of the loop's index.
     fn copy_guarded_part(&self, r: &mut KernelRewriter<'_>, guard: InstId, step: Value) {
         let needed = self.body_values_read(self.k.inst(guard));
         self.axis.copy_for_step(r, step, needed.iter().map(|v| self.axis.defined[v]).chain([guard]).collect());

@@ -25,8 +25,8 @@ pub(super) fn promote_scratch(staged: &mut PlacementPassState) {
         return;
     }
     let mut rewrite = KernelRewriter::new(kernel);
-    let now = scratch.iter().map(|&id| zeros(&mut rewrite.out, &buffer_type(kernel, id))).collect();
-    let mut promote = Promote { old: kernel, scratch, now, carried: vec![] };
+    let now = scratch.iter().map(|&id| emit_zeros(&mut rewrite.out, &scratch_type(kernel, id))).collect();
+    let mut promote = ScratchPromotion { old: kernel, scratch, now, carried: vec![] };
     rewrite.inline_region(kernel.body, &mut |r, inst, loc| promote.rewrite_inst(r, inst, loc));
     staged.carried = promote.carried;
     staged.kernel = rewrite.finish();
@@ -46,12 +46,12 @@ fn find_promotable_scratch(kernel: &Kernel) -> Vec<OperandId> {
     (0..).map(OperandId).zip(whole).filter(|(_, whole)| *whole).map(|(id, _)| id).collect()
 }
 
-fn buffer_type(kernel: &Kernel, id: OperandId) -> Type {
+fn scratch_type(kernel: &Kernel, id: OperandId) -> Type {
     let operand = kernel.operand(id);
     Type::new(operand.dtype, operand.block_shape())
 }
 
-fn zeros(out: &mut Builder, ty: &Type) -> Value {
+fn emit_zeros(out: &mut Builder, ty: &Type) -> Value {
     let zero = out.constant(Literal::new(ty.dtype, 0.0), Loc::NONE);
     if ty.is_scalar() {
         return zero;
@@ -61,7 +61,7 @@ fn zeros(out: &mut Builder, ty: &Type) -> Value {
 }
 
 /// Promotion of scratch buffers of a kernel to values that its loops and branches carry.
-struct Promote<'k> {
+struct ScratchPromotion<'k> {
     old: &'k Kernel,
     scratch: Vec<OperandId>,
     /// The current value of each buffer at this point of the copy.
@@ -69,7 +69,7 @@ struct Promote<'k> {
     carried: Vec<(Value, OperandId)>,
 }
 
-impl Promote<'_> {
+impl ScratchPromotion<'_> {
     fn promoted_index(&self, id: OperandId) -> Option<usize> {
         self.scratch.iter().position(|s| *s == id)
     }
@@ -145,7 +145,7 @@ impl Promote<'_> {
         let mut results: Vec<Value> = inst.results.iter().map(|&v| r.define_copy(v)).collect();
         self.now = before;
         for &i in stored {
-            let result = r.out.value(buffer_type(self.old, self.scratch[i]));
+            let result = r.out.value(scratch_type(self.old, self.scratch[i]));
             self.now[i] = result;
             self.record_buffer_value(r, i, result);
             results.push(result);
@@ -161,7 +161,7 @@ impl Promote<'_> {
         carried: &[usize],
         yielded: &[usize],
     ) -> RegionId {
-        let more = carried.iter().map(|&i| buffer_type(self.old, self.scratch[i])).collect();
+        let more = carried.iter().map(|&i| scratch_type(self.old, self.scratch[i])).collect();
         r.copy_region_with_params(region, more, |r, buffers| {
             for (&i, &n) in carried.iter().zip(buffers) {
                 self.now[i] = n;

@@ -10,7 +10,7 @@
 //! ```
 use super::rewrite::KernelRewriter;
 use crate::interp::eval;
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::structural::Reduce;
 use pallas_ir::{DType, Inst, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -22,14 +22,15 @@ pub(crate) fn simplify(kernel: &Kernel) -> Kernel {
 
 /// Simplifies a kernel, and replaces the `tracked` values by those of the result.
 pub(crate) fn simplify_and_track(kernel: &Kernel, tracked: &mut Vec<(Value, OperandId)>) -> Kernel {
-    let mut simplify = Simplify { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
+    let mut simplify = Simplifier { constants: BTreeMap::new(), scopes: vec![HashMap::new()] };
     let folded = copy_kernel(kernel, tracked, &mut |r, inst, loc| simplify.rewrite_inst(r, inst, loc));
     let used = needed_values(&folded);
     let needed = |inst: &Inst| !is_pure(&inst.op) || inst.results.iter().any(|v| used[v.index()]);
     copy_kernel(&folded, tracked, &mut |_, inst, _| !needed(inst))
 }
 
-/// Copies a kernel, while `decide` replaces instructions.
+/// Copies a kernel, with the instructions that `decide` puts in place of old ones. The values in `tracked` are replaced
+/// by their copies, or removed if they have none.
 fn copy_kernel(
     kernel: &Kernel,
     tracked: &mut Vec<(Value, OperandId)>,
@@ -72,14 +73,14 @@ pub(crate) fn needed_values(k: &Kernel) -> Vec<bool> {
 }
 
 /// State of the simplification of a kernel: the constants and the operations found so far.
-struct Simplify {
+struct Simplifier {
     /// Scalars of the copy whose value is known.
     constants: BTreeMap<Value, Literal>,
     /// For each open region, the operations of the copy whose results are available, with the results.
     scopes: Vec<HashMap<(Op, Vec<Value>), Value>>,
 }
 
-impl Simplify {
+impl Simplifier {
     /// Simplifies an instruction; returns false if it is to be copied unchanged.
     fn rewrite_inst(&mut self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
         let args = r.mapped_args(inst);
@@ -188,7 +189,8 @@ fn unit_fold_as_scalar_op(op: &Op, args: &[Value], r: &KernelRewriter<'_>) -> Op
 /// Returns the result of comparing a number other than NaN with itself; `None` if `op` is no comparison.
 fn self_comparison_result(op: ScalarOp) -> Option<bool> {
     let row = op.row();
-    let compares = row.result == Ty::Is(DType::Bool) && row.operands.iter().map(|o| o.1).eq([Ty::T, Ty::T]);
+    let compares = row.result == SignatureType::Is(DType::Bool)
+        && row.operands.iter().map(|o| o.1).eq([SignatureType::T, SignatureType::T]);
     compares.then(|| eval::eval_element(op, &[Literal::int(DType::I32, 0); 2]).bits != 0)
 }
 

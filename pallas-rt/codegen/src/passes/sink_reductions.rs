@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// loop.
 const MAX_CARRIED_TILE_ELEMENTS: usize = 4096;
 
-/// Moves every sum for which it is possible. Without registers there would be no gain.
+/// Moves sums of tiles after the loop that accumulates them, wherever all their uses are linear: the loop then
+/// accumulates tiles, which are summed once. Does nothing on devices whose threads do not hold tiles in registers.
 pub(super) fn sink_reductions(staged: &mut PlacementPassState) {
     if !staged.has_registers {
         return;
@@ -33,7 +34,7 @@ pub(super) fn sink_reductions(staged: &mut PlacementPassState) {
     while let Some((at, reduce)) = find_sinkable_sums(&kernel).into_iter().find(|(i, _)| !tried.contains(i)) {
         let mut uses = ValueUses::default();
         uses.collect_region(&kernel, kernel.body, 0);
-        let delayed = LinearClass::find(&kernel, &uses, at, &reduce).map(|class| class.rewrite(marked));
+        let delayed = LinearSumUses::find(&kernel, &uses, at, &reduce).map(|class| class.rewrite(marked));
         match delayed {
             // Instructions have new numbers.
             Some(delayed) => (kernel, tried) = (delayed, BTreeSet::new()),
@@ -43,7 +44,8 @@ pub(super) fn sink_reductions(staged: &mut PlacementPassState) {
     staged.kernel = simplify_and_track(&kernel, marked);
 }
 
-/// Returns the sums in a kernel that may be moved.
+/// Returns the sums that may be moved after their loop: those of tiles of at most [`MAX_CARRIED_TILE_ELEMENTS`]
+/// elements, whatever their uses.
 fn find_sinkable_sums(k: &Kernel) -> Vec<(InstId, Reduce)> {
     let mut found = vec![];
     k.walk(k.body, &mut |id, inst| match &inst.op {
@@ -93,7 +95,7 @@ impl ValueUses {
 }
 
 /// A sum and all values to which it contributes linearly: their copies get the shape of the summed tile ("wide").
-struct LinearClass<'k> {
+struct LinearSumUses<'k> {
     k: &'k Kernel,
     wide: BTreeSet<Value>,
     /// Tiles of zeros from which the sums start.
@@ -102,19 +104,21 @@ struct LinearClass<'k> {
     shape: Vec<usize>,
 }
 
-impl<'k> LinearClass<'k> {
-    /// Finds the class of a sum; `None` if a use inside of the loop is not linear.
-    fn find(k: &'k Kernel, uses: &ValueUses, at: InstId, reduce: &Reduce) -> Option<LinearClass<'k>> {
+impl<'k> LinearSumUses<'k> {
+    /// Finds all values to which a sum contributes linearly; `None` if a use of one of them inside of the loop is not
+    /// linear, or if the sum is in no loop.
+    fn find(k: &'k Kernel, uses: &ValueUses, at: InstId, reduce: &Reduce) -> Option<LinearSumUses<'k>> {
         let sum = k.inst(at);
         let (shape, depth) = (k.ty(sum.args[0]).shape.clone(), uses.depth[&at]);
-        let mut class = LinearClass { k, wide: BTreeSet::new(), zeros: BTreeSet::new(), reduce: reduce.clone(), shape };
+        let mut class =
+            LinearSumUses { k, wide: BTreeSet::new(), zeros: BTreeSet::new(), reduce: reduce.clone(), shape };
         let mut open = vec![sum.results[0]];
         let mut escapes = vec![];
         while let Some(v) = open.pop() {
             if !class.wide.insert(v) {
                 continue;
             }
-            class.collect_sources(uses, v, &mut open)?;
+            class.collect_wide_operands(uses, v, &mut open)?;
             for &id in uses.users.get(&v).into_iter().flatten() {
                 let user = k.inst(id);
                 match &user.op {
@@ -133,9 +137,10 @@ impl<'k> LinearClass<'k> {
         let linear = class.wide.iter().all(|&v| class.is_linear(uses, v));
         (outside && linear && depth > 0).then_some(class)
     }
-    /// Adds the operands of `v` that must have the summed tile's shape if `v` does to `open`, the values still to be
-    /// visited; returns `None` if the definition of `v` does not allow that shape.
-    fn collect_sources(&mut self, uses: &ValueUses, v: Value, open: &mut Vec<Value>) -> Option<()> {
+    /// If `v` is computed on whole tiles in place of their sums, its operands may have to be too: adds those to
+    /// `pending`, the values still to be visited. Returns `None` if the operation that defines `v` cannot be computed
+    /// on whole tiles.
+    fn collect_wide_operands(&mut self, uses: &ValueUses, v: Value, pending: &mut Vec<Value>) -> Option<()> {
         let k = self.k;
         let Some(&id) = uses.definition.get(&v) else { return uses.variables.contains_key(&v).then_some(()) };
         let inst = k.inst(id);
@@ -144,7 +149,7 @@ impl<'k> LinearClass<'k> {
                 let same = *r == self.reduce && k.ty(inst.args[0]).shape == self.shape;
                 same.then_some(())?;
             }
-            Op::Scalar(ScalarOp::Add) => open.extend(&inst.args),
+            Op::Scalar(ScalarOp::Add) => pending.extend(&inst.args),
             Op::Scalar(ScalarOp::Mul) | Op::If | Op::For { .. } => {}
             Op::Structural(StructuralOp::Broadcast(_)) if self.is_zero(uses, inst.args[0]) => {
                 self.zeros.insert(v);
@@ -157,7 +162,8 @@ impl<'k> LinearClass<'k> {
         let defined = uses.definition.get(&v).map(|&id| &self.k.inst(id).op);
         matches!(defined, Some(Op::Const(x)) if x.as_f64() == 0.0)
     }
-    /// Returns true if `v` is no product, or the product of one value of the class and one other value.
+    /// Returns true if `v` is no product, or the product of one value to which the sum contributes and one to which it
+    /// does not.
     fn is_linear(&self, uses: &ValueUses, v: Value) -> bool {
         match uses.definition.get(&v).map(|&id| self.k.inst(id)) {
             Some(Inst { op: Op::Scalar(ScalarOp::Mul), args, .. }) => {
@@ -175,8 +181,8 @@ impl<'k> LinearClass<'k> {
         rewrite.remap_values(tracked);
         rewrite.finish()
     }
-    /// Replaces an instruction of the class by one on tiles of the summed shape, and gives instructions outside of the
-    /// class the sums of such tiles as operands.
+    /// Replaces an instruction that computes one of these values by one on tiles of the summed shape, and gives other
+    /// instructions the sums of such tiles as operands. Returns false for an instruction that only has to be copied.
     fn rewrite_inst(&self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
         let is_wide = |v: &Value| self.wide.contains(v);
         match &inst.op {
@@ -201,8 +207,8 @@ impl<'k> LinearClass<'k> {
         }
         true
     }
-    /// Emits the sum of the tile that stands for `v` in the copy; instructions outside of the class use it in place of
-    /// `v`.
+    /// Emits the sum of the tile that stands for `v` in the copied kernel, which instructions that are not on such
+    /// tiles use in place of `v`.
     fn emit_sum(&self, r: &mut KernelRewriter<'_>, v: Value, loc: Loc) -> Value {
         let wide = r.mapped_value(v);
         r.out.emit(Op::Structural(self.reduce.clone().into()), &[wide], loc).expect("it has the axes")

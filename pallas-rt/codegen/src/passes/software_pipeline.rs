@@ -16,19 +16,20 @@ use super::gpu_pass_state::PlacementPassState;
 use super::rewrite::KernelRewriter;
 use super::sequential_axis::SequentialLoop;
 use super::simplify::{is_pure, simplify_and_track};
-use pallas_ir::{Access, Inst, InstId, Kernel, Loc, Op, OperandId, ScalarOp, Type, Value};
+use pallas_ir::{AccessForm, Inst, InstId, Kernel, Loc, Op, OperandId, ScalarOp, Type, Value};
 
 /// Number of tiles in flight for operands that only products read and whose kernel gives no depth: the present step's
 /// and the next one's.
 const DEFAULT_PIPELINE_DEPTH: usize = 2;
 
-/// Moves loads ahead, with at most the depth in `staged`.
+/// Issues loads of the innermost sequential loop in earlier iterations than those that use their tiles, so that up to
+/// `staged.depth` iterations' tiles are in flight.
 pub(super) fn software_pipeline(staged: &mut PlacementPassState) {
     let kernel = &staged.kernel;
     let Some(axis) = SequentialLoop::innermost(kernel, staged.sequential) else { return };
     let insts = &kernel.region(axis.body).insts;
     let mut ahead = PipelinedLoads { k: kernel, axis, loads: vec![] };
-    let depth = |i: InstId| ahead.depth(i).map(|depth| depth.min(staged.depth)).filter(|&depth| depth > 1);
+    let depth = |i: InstId| ahead.pipeline_depth(i).map(|depth| depth.min(staged.depth)).filter(|&depth| depth > 1);
     ahead.loads = insts.iter().filter_map(|&i| Some((i, depth(i)?))).collect();
     if ahead.loads.is_empty() {
         return;
@@ -41,7 +42,8 @@ pub(super) fn software_pipeline(staged: &mut PlacementPassState) {
     staged.kernel = simplify_and_track(&rewrite.finish(), &mut staged.carried);
 }
 
-/// The loads of a loop that are moved ahead.
+/// The loads in the loop over the innermost sequential axis that are issued one or more iterations before their tiles
+/// are used.
 struct PipelinedLoads<'k> {
     k: &'k Kernel,
     axis: SequentialLoop<'k>,
@@ -57,39 +59,46 @@ impl PipelinedLoads<'_> {
             _ => None,
         }
     }
-    /// Returns the depth with which a load should be moved ahead; `None` if it should or can not.
-    fn depth(&self, id: InstId) -> Option<usize> {
+    /// Returns the number of iterations whose tiles of a load should be in flight at once, the present one's included;
+    /// `None` if the load has to stay where it is, or gains nothing.
+    fn pipeline_depth(&self, id: InstId) -> Option<usize> {
         let inst = self.k.inst(id);
         let from = self.unmasked_load_operand(id)?;
         let moves = self.k.is_constant(from)
             && !self.k.ty(inst.results[0]).is_scalar()
-            && inst.args.iter().any(|&v| self.depends_on_step(v))
-            && inst.args.iter().all(|&v| self.is_movable(v));
+            && inst.args.iter().any(|&v| self.depends_on_loop_index(v))
+            && inst.args.iter().all(|&v| self.can_compute_ahead(v));
         let usual = || self.is_read_only_by_products(inst.results[0]).then_some(DEFAULT_PIPELINE_DEPTH);
         if moves { self.k.operand(from).buffered.map(|depth| depth as usize).or_else(usual) } else { None }
     }
-    /// Returns true if a value depends on the step.
-    fn depends_on_step(&self, v: Value) -> bool {
+    /// Returns true if a value depends on the loop's index.
+    fn depends_on_loop_index(&self, v: Value) -> bool {
         v == self.axis.index()
-            || self.axis.defined.get(&v).is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.depends_on_step(v)))
+            || self
+                .axis
+                .defined
+                .get(&v)
+                .is_some_and(|&i| self.k.inst(i).args.iter().any(|&v| self.depends_on_loop_index(v)))
     }
-    /// Returns true if a value depends only on the step and on values that are constant in the loop.
-    fn is_movable(&self, v: Value) -> bool {
+    /// Returns true if a value can be computed for any iteration ahead of time: only from the loop's index and values
+    /// from outside of the loop, without loads.
+    fn can_compute_ahead(&self, v: Value) -> bool {
         let params = &self.k.region(self.axis.body).params;
         if params[1..].contains(&v) {
             return false;
         }
         let Some(&id) = self.axis.defined.get(&v) else { return true };
         let inst = self.k.inst(id);
-        is_pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.is_movable(v))
+        is_pure(&inst.op) && !matches!(inst.op, Op::Load { .. }) && inst.args.iter().all(|&v| self.can_compute_ahead(v))
     }
-    /// Returns true if only products read a value, directly or by way of moved elements.
+    /// Returns true if a value is used, and only by matrix products, directly or through operations that merely move
+    /// its elements (such as a transpose).
     fn is_read_only_by_products(&self, v: Value) -> bool {
         let yielded = self.k.regions.iter().any(|r| r.yields.contains(&v));
         let product = |inst: &Inst| match &inst.op {
             Op::Structural(op) => match access_form(self.k, op, inst) {
-                Access::Contract { .. } => true,
-                Access::Map(pieces) => pieces.len() == 1 && self.is_read_only_by_products(inst.results[0]),
+                AccessForm::Contract { .. } => true,
+                AccessForm::Map(pieces) => pieces.len() == 1 && self.is_read_only_by_products(inst.results[0]),
                 _ => false,
             },
             _ => false,
@@ -98,7 +107,8 @@ impl PipelinedLoads<'_> {
         !yielded && users.peek().is_some() && users.all(product)
     }
 
-    /// Replaces the loop by one that carries the tiles of later steps.
+    /// Replaces the loop by one that issues loads for later iterations and carries the loaded tiles, after loads for
+    /// the first iterations. Returns false for any instruction but the loop.
     fn rewrite_loop(&self, r: &mut KernelRewriter<'_>, inst: &Inst, loc: Loc) -> bool {
         if !self.axis.is_loop_inst(inst) {
             return false;

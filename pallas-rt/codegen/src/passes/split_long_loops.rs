@@ -29,7 +29,8 @@ pub fn add_step_ranges(kernel: &Kernel, sequential_axes: usize) -> Kernel {
     rewrite.finish()
 }
 
-/// The rewriting of a kernel's loops over sequential axes.
+/// The rewriting of a kernel's loops over sequential axes: each is restricted to a range of its steps that parameters
+/// give.
 struct StepRangeRewrite<'k> {
     old: &'k Kernel,
     sequential: usize,
@@ -52,9 +53,10 @@ impl StepRangeRewrite<'_> {
         r.out.push(Inst { op: inst.op.clone(), args: vec![from, to, step], results: vec![], regions: vec![body] }, loc);
         true
     }
-    /// Emits the parameter that holds the start (`which` 0) or the end (1) of the current axis's range of steps.
-    fn emit_range_bound(&self, r: &mut KernelRewriter<'_>, which: usize) -> Value {
-        let id = OperandId((self.old.operands.len() + 2 * self.axis + which) as u32);
+    /// Emits the parameter that holds the start (`bound_index` 0) or the end (1) of the range of steps of the current
+    /// axis.
+    fn emit_range_bound(&self, r: &mut KernelRewriter<'_>, bound_index: usize) -> Value {
+        let id = OperandId((self.old.operands.len() + 2 * self.axis + bound_index) as u32);
         r.out.emit(Op::Param(id), &[], Loc::NONE).expect("a parameter has a value")
     }
 }

@@ -110,8 +110,8 @@ pub(super) fn merge_alike_accesses(accesses: Vec<EmittedAccess>) -> Vec<EmittedA
     merged
 }
 
-/// Returns a report for each line and the memory that it accesses: of several accesses, the one that accesses most in
-/// proportion to what is necessary.
+/// Reports how well the accesses of neighbouring threads coalesce: for each source line and each array or buffer that
+/// it accesses, the access that touches most memory in proportion to the smallest possible amount.
 pub(super) fn analyze_coalescing(k: &Kernel, plan: &PlacementPlan, accesses: &[EmittedAccess]) -> Vec<AccessReport> {
     let mut found: Vec<AccessReport> = vec![];
     for access in accesses {
@@ -169,7 +169,7 @@ pub(super) fn find_bank_conflict_fixes(plan: &PlacementPlan, accesses: &[Emitted
         let own: Vec<(&EmittedAccess, Vec<Vec<i64>>)> =
             own.filter_map(|a| Some((a, lane_coordinates(plan, a)?))).collect();
         let price = |pad: RowArrangement| -> f64 {
-            own.iter().map(|(a, lanes)| a.trips * bank_wait_count(buffer, pad, a, lanes)).sum()
+            own.iter().map(|(a, lanes)| a.trips * bank_conflict_cost(buffer, pad, a, lanes)).sum()
         };
         let before = price(now);
         let best = |pads: &[RowArrangement]| {
@@ -207,7 +207,7 @@ fn candidate_swizzles(buffer: &TileBuffer) -> Vec<RowArrangement> {
 
 /// Returns the number of further turns that bank conflicts cost an access if the buffer's rows have this arrangement;
 /// `lane_coords` has the coordinates at which each thread accesses.
-fn bank_wait_count(
+fn bank_conflict_cost(
     buffer: &TileBuffer,
     arrangement: RowArrangement,
     access: &EmittedAccess,
@@ -232,7 +232,7 @@ fn padding_words(buffer: &TileBuffer, arrangement: RowArrangement) -> usize {
 /// Returns, for each of up to 32 neighbouring threads, the coordinates of the first element that it accesses; `None` if
 /// they depend on data.
 fn lane_coordinates(plan: &PlacementPlan, access: &EmittedAccess) -> Option<Vec<Vec<i64>>> {
-    let threads = access.threads.min(plan.threads()).min(SUBGROUP_THREADS);
+    let threads = access.threads.min(plan.thread_count()).min(SUBGROUP_THREADS);
     let of = |t: usize| access.at.iter().map(|(c, _)| CoordinateEvaluator { plan, t, rest: c }.evaluate()).collect();
     (0..threads).map(of).collect()
 }

@@ -36,7 +36,8 @@ pub(super) struct MemoryStep {
     pub(super) line: u32,
 }
 
-/// An access of a step to memory.
+/// A read or write of a buffer or array by a step, with the thread that owns each word if every thread keeps to its
+/// own.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct StepAccess {
     pub(super) memory: MemoryId,
@@ -44,7 +45,7 @@ pub(super) struct StepAccess {
     pub(super) owner: Option<WordOwnership>,
 }
 
-/// An assignment of words to threads.
+/// A rule that assigns the words of a memory to threads, each of which accesses its own words only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum WordOwnership {
     /// Threads loop over this many elements in strides.

@@ -7,7 +7,8 @@ use super::barriers::{MemoryId, ShaderNode};
 use super::place::TileBuffer;
 use super::place::cooperative_matrices::StorageCell;
 
-/// The lifetime of a buffer.
+/// The part of a program in which a buffer is needed: the steps from its first access to its last, and the branches and
+/// loops around them.
 #[derive(Clone, Debug)]
 struct BufferLifetime {
     /// The first and the last step that access the buffer.
@@ -67,7 +68,7 @@ impl MemorySizes {
     }
     pub(super) fn workgroup_bytes(&self) -> usize {
         let of = |&cell: &StorageCell| {
-            (self.workgroup_elements(cell) * cell.bytes()).next_multiple_of(WORKGROUP_ARRAY_ALIGN_BYTES)
+            (self.workgroup_elements(cell) * cell.bytes_per_element()).next_multiple_of(WORKGROUP_ARRAY_ALIGN_BYTES)
         };
         StorageCell::ALL.iter().map(of).sum::<usize>()
             + if self.has_broadcast_word { WORKGROUP_ARRAY_ALIGN_BYTES } else { 0 }
@@ -95,24 +96,24 @@ pub(super) fn assign_addresses(
 }
 
 /// Assigns addresses by first fit, largest buffers first, to the buffers in workgroup memory of type `cell` or, if
-/// `None`, to those in global memory; two share words only if `share` allows it for their lifetimes. Returns the number
-/// of elements of that memory that are needed.
+/// `None`, to those in global memory; two share words only if `policy` allows it for their lifetimes. Returns the
+/// number of elements of that memory that are needed.
 fn assign_first_fit(
     buffers: &mut [TileBuffer],
-    lives: &[Option<BufferLifetime>],
+    lifetimes: &[Option<BufferLifetime>],
     cell: Option<StorageCell>,
-    share: SharingPolicy,
+    policy: SharingPolicy,
 ) -> usize {
     let here = |b: &TileBuffer| cell.map_or(b.outside, |cell| !b.outside && b.cell == cell);
-    let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| here(&buffers[b]) && lives[b].is_some()).collect();
+    let mut order: Vec<usize> = (0..buffers.len()).filter(|&b| here(&buffers[b]) && lifetimes[b].is_some()).collect();
     order.sort_by_key(|&b| std::cmp::Reverse(buffers[b].words));
     let mut placed: Vec<usize> = vec![];
     let align = cell.unwrap_or_default().alignment_elements();
     let size = |buffers: &[TileBuffer], b: usize| buffers[b].words.next_multiple_of(align);
     let mut top = 0;
     for b in order {
-        let meets = |o: usize| match (&lives[b], &lives[o]) {
-            (Some(x), Some(y)) => !share.allows(x, y),
+        let meets = |o: usize| match (&lifetimes[b], &lifetimes[o]) {
+            (Some(x), Some(y)) => !policy.allows(x, y),
             _ => false,
         };
         let mut busy: Vec<(usize, usize)> =

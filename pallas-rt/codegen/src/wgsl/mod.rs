@@ -117,7 +117,7 @@ pub fn emit(
 ///
 /// # Errors
 /// Those of [`emit`].
-pub fn emit_resumed(
+pub fn emit_resumable(
     kernel: &Kernel,
     sequential_axes: usize,
     target: &Target,
@@ -136,6 +136,9 @@ pub fn emit_resumed(
 }
 
 /// Returns the cheapest placement of a kernel.
+///
+/// # Errors
+/// A target that runs no shaders, a 64-bit element type, or scratch that does not fit.
 fn place_kernel(task: PlacementInput<'_>) -> Result<PlacedKernel, Diag> {
     let PlacementInput { kernel, target, .. } = task;
     if target.profile == Profile::Cpu {
@@ -151,7 +154,8 @@ fn place_kernel(task: PlacementInput<'_>) -> Result<PlacedKernel, Diag> {
     thread_grid_choice::choose_placement(task).ok_or_else(|| scratch_memory_error(kernel, target))
 }
 
-/// Assembles the shader of a placed kernel.
+/// Assembles the shader of a placed kernel: its text, the bindings and sizes that a launch needs, and the report of its
+/// placement.
 fn assemble_shader(placed: PlacedKernel, target: &Target) -> Shader {
     let error_flag = target.max_loop_iterations.is_some() || placed.emitted.checks;
     let placement = report::describe_placement(&placed, target);
@@ -163,7 +167,7 @@ fn assemble_shader(placed: PlacedKernel, target: &Target) -> Shader {
         constants: emitted.constants,
         scratch_words: sizes.scratch,
         workgroup_bytes: sizes.workgroup_bytes(),
-        threads: plan.threads() as u32,
+        threads: plan.thread_count() as u32,
         error_flag,
         iterations: emitted.iterations,
         placement,

@@ -37,7 +37,7 @@ pub(super) struct PlacementInput<'k> {
     pub(super) multiples: u64,
 }
 
-/// The addresses that a plan assigns to memory.
+/// The addresses of a kernel's memory: a plan's ranges for buffers, and one address space for each array.
 pub(super) struct PlanAddresses<'a> {
     pub(super) k: &'a Kernel,
     pub(super) plan: &'a PlacementPlan,

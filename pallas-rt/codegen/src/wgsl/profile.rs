@@ -44,15 +44,15 @@ impl Profile {
     /// ([`super::place_kernel`] refuses it).
     pub(super) fn parameters(self) -> &'static ProfileParameters {
         match self {
-            Profile::Cpu | Profile::Baseline => &BASELINE,
-            Profile::Gpu => &GPU,
-            Profile::SimtCpu => &SIMT_CPU,
+            Profile::Cpu | Profile::Baseline => &BASELINE_PARAMETERS,
+            Profile::Gpu => &GPU_PARAMETERS,
+            Profile::SimtCpu => &SIMT_CPU_PARAMETERS,
         }
     }
 }
 
 /// Thread grids, limits and prices of operations of the profile for GPUs.
-const GPU: ProfileParameters = ProfileParameters {
+const GPU_PARAMETERS: ProfileParameters = ProfileParameters {
     grids: &[
         (16, 16),
         (8, 32),
@@ -89,7 +89,7 @@ const GPU: ProfileParameters = ProfileParameters {
 
 /// Parameters of the baseline profile, a reference for tests: tiles are in memory instead of registers, and elements
 /// are processed one by one instead of in vectors.
-const BASELINE: ProfileParameters = ProfileParameters {
+const BASELINE_PARAMETERS: ProfileParameters = ProfileParameters {
     grids: &[(1, 256)],
     registers: 0,
     depth: 1,
@@ -98,11 +98,11 @@ const BASELINE: ProfileParameters = ProfileParameters {
     vec4: 26.0,
     line: 0.0,
     register_file: (255, 4.0),
-    ..GPU
+    ..GPU_PARAMETERS
 };
 
 /// Parameters of the profile for adapters that run shaders in software on a CPU, such as lavapipe.
-const SIMT_CPU: ProfileParameters = ProfileParameters {
+const SIMT_CPU_PARAMETERS: ProfileParameters = ProfileParameters {
     grids: &[(8, 1), (16, 1), (32, 1), (64, 1), (1, 8), (1, 16), (1, 32), (1, 64), (8, 8)],
     registers: 64,
     stage: false,

@@ -52,7 +52,7 @@ pub(super) fn remove_redundant_barriers(nodes: &mut Vec<ShaderNode>, r: &dyn Add
     retain_barriers(nodes, &mut stand.into_iter());
 }
 
-/// A point of the control-flow graph.
+/// A point of the control-flow graph: a step that accesses memory, a barrier, or a join, at which nothing is executed.
 #[derive(Clone, Copy)]
 enum FlowPoint<'a> {
     Join,
@@ -64,7 +64,7 @@ enum FlowPoint<'a> {
     },
 }
 
-/// The control-flow graph of a program.
+/// The control-flow graph of a shader: its steps and barriers as points, and the edges between them in both directions.
 struct ControlFlowGraph<'a> {
     r: &'a dyn AddressResolver,
     points: Vec<FlowPoint<'a>>,
@@ -207,7 +207,7 @@ impl<'a> ControlFlowGraph<'a> {
     }
 }
 
-/// The accesses of several steps.
+/// The reads and the writes of several steps, each access once.
 #[derive(Default)]
 struct AccessSets<'a> {
     reads: BTreeSet<&'a StepAccess>,

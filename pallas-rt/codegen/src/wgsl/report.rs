@@ -59,7 +59,7 @@ pub(super) fn describe_placement(placed: &PlacedKernel, target: &Target) -> Plac
         if operand.kind == OperandKind::Scratch {
             let (home, why, bytes) = match plan.scratches[i] {
                 Some(b) => (
-                    describe_memory(plan, b),
+                    describe_buffer_location(plan, b),
                     "read or written in part, or more than registers hold",
                     buffer_workgroup_bytes(plan, b),
                 ),
@@ -107,18 +107,18 @@ fn operand_name(k: &pallas_ir::Kernel, id: OperandId) -> &str {
     &k.operand(id).name
 }
 /// Describes a buffer's place in words: the memory, and its range of words.
-fn describe_memory(plan: &PlacementPlan, buffer: usize) -> String {
+fn describe_buffer_location(plan: &PlacementPlan, buffer: usize) -> String {
     let b = &plan.buffers[buffer];
     let (place, unit) = match (b.outside, b.cell) {
         (true, _) => ("global scratch", "words"),
         (false, StorageCell::Word | StorageCell::Vec4) => ("workgroup memory", "words"),
-        (false, cell) => ("workgroup memory", cell.arena_name()),
+        (false, cell) => ("workgroup memory", cell.workgroup_array_name()),
     };
     format!("{place}, {unit} {}..{}", b.at, b.at + b.words)
 }
 fn buffer_workgroup_bytes(plan: &PlacementPlan, buffer: usize) -> usize {
     let b = &plan.buffers[buffer];
-    if b.outside { 0 } else { b.words * b.cell.bytes() }
+    if b.outside { 0 } else { b.words * b.cell.bytes_per_element() }
 }
 
 /// Returns the description of a tile's storage, its reason, and its bytes of workgroup memory; `None` if the tile has
@@ -136,7 +136,7 @@ fn describe_tile_storage(placed: &PlacedKernel, v: Value) -> Option<(String, &'s
             match plan.copies[v.index()] {
                 None => (own, "threads read only their own elements", 0),
                 Some(b) => (
-                    format!("{own}; copy in {}", describe_memory(plan, b)),
+                    format!("{own}; copy in {}", describe_buffer_location(plan, b)),
                     "read across threads as well",
                     buffer_workgroup_bytes(plan, b),
                 ),
@@ -150,7 +150,11 @@ fn describe_tile_storage(placed: &PlacedKernel, v: Value) -> Option<(String, &'s
                 None => (own, "products add to it, and nothing else reads it", 0),
                 Some(b) => {
                     let why = "accumulators have no rows or elements: what reads them, reads a copy";
-                    (format!("{own}; copy in {}", describe_memory(plan, b)), why, buffer_workgroup_bytes(plan, b))
+                    (
+                        format!("{own}; copy in {}", describe_buffer_location(plan, b)),
+                        why,
+                        buffer_workgroup_bytes(plan, b),
+                    )
                 }
             }
         }
@@ -161,7 +165,7 @@ fn describe_tile_storage(placed: &PlacedKernel, v: Value) -> Option<(String, &'s
                 (true, false) => "its elements do not come thread by thread",
                 (false, _) => "more registers than the profile grants a tile",
             };
-            (describe_memory(plan, b), why, buffer_workgroup_bytes(plan, b))
+            (describe_buffer_location(plan, b), why, buffer_workgroup_bytes(plan, b))
         }
     })
 }

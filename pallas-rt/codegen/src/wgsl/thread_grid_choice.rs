@@ -64,7 +64,7 @@ fn search_placement(task: PlacementInput<'_>) -> Option<PlacedKernel> {
     // Pads all rows for which this helps, or as many as there is memory for, and permutes the columns of the other
     // buffers; accepted only if no barrier is added.
     let remedies = bank_conflicts::find_bank_conflict_fixes(&placed.plan, &placed.emitted.accesses);
-    let met = sink_steps::expected_barriers(&placed.emitted.nodes, emit::ASSUMED_TRIPS);
+    let met = sink_steps::expected_barriers(&placed.emitted.nodes, emit::ASSUMED_TRIP_COUNT);
     let remedied = |longer: usize| {
         let of = |(i, remedy): (usize, &bank_conflicts::BankConflictFix)| {
             let swizzled = remedy.swizzled.filter(|_| numbers.stage);
@@ -75,7 +75,7 @@ fn search_placement(task: PlacementInput<'_>) -> Option<PlacedKernel> {
         // Accesses to single elements take some more lines than accesses to vectors.
         let want = PlacementTrial { most: most * 1.02, pads: &pads, written: true };
         let found = minimize_barriers(place_on_grid(task, depth, grid, want, &mut forms)?);
-        (sink_steps::expected_barriers(&found.emitted.nodes, emit::ASSUMED_TRIPS) <= met).then_some(found)
+        (sink_steps::expected_barriers(&found.emitted.nodes, emit::ASSUMED_TRIP_COUNT) <= met).then_some(found)
     };
     let remedied = if remedies.is_empty() { None } else { (0..=remedies.len()).rev().find_map(remedied) };
     Some(PlacedKernel { wanted, ..remedied.unwrap_or(placed) })
@@ -84,7 +84,7 @@ fn search_placement(task: PlacementInput<'_>) -> Option<PlacedKernel> {
 /// Moves steps so that fewer barriers are needed, and removes those that are not.
 fn minimize_barriers(mut placed: PlacedKernel) -> PlacedKernel {
     let addresses = PlanAddresses { k: &placed.kernel, plan: &placed.plan };
-    sink_steps::sink_movable_steps(&mut placed.emitted.nodes, emit::ASSUMED_TRIPS, &addresses);
+    sink_steps::sink_movable_steps(&mut placed.emitted.nodes, emit::ASSUMED_TRIP_COUNT, &addresses);
     races::remove_redundant_barriers(&mut placed.emitted.nodes, &addresses);
     placed
 }
@@ -166,7 +166,7 @@ fn place_on_grid(
         let AnalyzedKernel { staged: PlacementPassState { kernel, carried, fetched, .. }, analysis } =
             &analyzed_kernels[at];
         let plan = analysis.plan_on_grid(kernel, numbers, grid, trial.pads);
-        let large = |v: Value| kernel.ty(v).elements() > numbers.registers * plan.threads();
+        let large = |v: Value| kernel.ty(v).elements() > numbers.registers * plan.thread_count();
         // Values that loops and branches pass on would be copied from memory to memory; factors of matrices are stored
         // there anyway.
         let handed = |v: Value| plan.defined[v.index()].is_none_or(|i| !kernel.inst(i).regions.is_empty());
@@ -187,13 +187,14 @@ fn place_on_grid(
     }
 }
 
-/// Emits until every tile that is read across threads has a copy, and the buffers fit; the largest are moved to global
-/// memory. Returns `None` if the program costs more than the trial allows, or if the kernel's scratch does not fit.
+/// Emits a kernel until each tile that is read across threads has a copy and all buffers fit workgroup memory, from
+/// which the largest are moved to global memory. Returns `None` if the program costs more than `trial` allows, or if
+/// the kernel's scratch does not fit.
 fn emit_until_it_fits(
     task: PlacementInput<'_>,
     k: &Kernel,
     mut plan: PlacementPlan,
-    numbers: &ProfileParameters,
+    parameters: &ProfileParameters,
     trial: PlacementTrial<'_>,
 ) -> Option<PlacedKernel> {
     plan.buffers.iter_mut().filter(|b| b.scratch).for_each(|b| b.outside = task.resumed);
@@ -202,7 +203,7 @@ fn emit_until_it_fits(
     let mut written = false;
     loop {
         let own = plan.buffers.len();
-        let mut emitted = emit::emit_body(k, &mut plan, numbers, task, (trial.most, written));
+        let mut emitted = emit::emit_body(k, &mut plan, parameters, task, (trial.most, written));
         if emitted.stopped {
             return None;
         }
@@ -239,12 +240,12 @@ fn emit_until_it_fits(
         }
         barriers::insert_barriers(&mut emitted.nodes, &PlanAddresses { k, plan: &plan });
         let registers = pressure::max_live_registers(k, &plan, &emitted.read_in_registers);
-        let (file, price) = numbers.register_file;
+        let (file, price) = parameters.register_file;
         let spilled = registers.saturating_sub(file) as f64 * price;
-        let barrier = if emitted.lockstep { 0.0 } else { numbers.barrier };
+        let barrier = if emitted.lockstep { 0.0 } else { parameters.barrier };
         let work =
-            emitted.work + sink_steps::expected_barriers(&emitted.nodes, emit::ASSUMED_TRIPS) * barrier + spilled;
-        let cost = emit::estimate_program_cost(work, emitted.lines, &plan, numbers);
+            emitted.work + sink_steps::expected_barriers(&emitted.nodes, emit::ASSUMED_TRIP_COUNT) * barrier + spilled;
+        let cost = emit::estimate_program_cost(work, emitted.lines, &plan, parameters);
         // The cost may be equal to the maximum.
         return (cost <= trial.most).then(|| PlacedKernel {
             kernel: k.clone(),
@@ -253,7 +254,7 @@ fn emit_until_it_fits(
             sizes,
             registers,
             sequential: task.sequential,
-            most_registers: numbers.registers,
+            most_registers: parameters.registers,
             fetched: vec![],
             wanted: vec![],
             cost,

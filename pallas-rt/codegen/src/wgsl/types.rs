@@ -80,7 +80,7 @@ pub(super) fn array_bits_to_element(dtype: DType, bits: &str) -> String {
 }
 
 /// Returns the expression of a cast, as Rust's `as`: floats saturate, NaN becomes 0.
-pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
+pub(super) fn cast_expression(from: DType, to: DType, x: &str) -> String {
     let (low, high) = match to {
         DType::I8 => ("-128.0", "127.0"),
         DType::I16 => ("-32768.0", "32767.0"),
@@ -115,12 +115,12 @@ pub(super) fn cast(from: DType, to: DType, x: &str) -> String {
 }
 
 /// Returns the expression of zero, or of false.
-pub(super) fn zero(dtype: DType) -> String {
+pub(super) fn zero_expression(dtype: DType) -> String {
     if dtype == DType::Bool { "false".into() } else { format!("{}(0)", wgsl_type(dtype)) }
 }
 /// Returns the expression of a cast from one type to another; `x` itself if the types are equal.
-pub(super) fn cast_if_needed(from: DType, to: DType, x: &str) -> String {
-    if from == to { x.to_string() } else { cast(from, to, x) }
+pub(super) fn cast_expression_if_needed(from: DType, to: DType, x: &str) -> String {
+    if from == to { x.to_string() } else { cast_expression(from, to, x) }
 }
 
 /// Hides a constant coordinate from the compiler, which would refuse a shader that divides by a position known to be

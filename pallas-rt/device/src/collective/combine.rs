@@ -21,7 +21,7 @@ pub(super) fn fold_members<'a>(
         }
         _ => {
             result.copy_from_slice(operand_of(0));
-            (1..members).for_each(|k| combine(op, dtype, result, operand_of(k)));
+            (1..members).for_each(|k| combine_into(op, dtype, result, operand_of(k)));
         }
     }
 }
@@ -77,7 +77,7 @@ impl MonoidVisitor for SliceCombiner<'_> {
 }
 
 /// Computes `to[i] = to[i] op from[i]` on bytes, for an element type on which the operation is a monoid.
-fn combine(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
+fn combine_into(op: ScalarOp, dtype: DType, to: &mut [u8], from: &[u8]) {
     let strip = |to: SliceMut<'_>, from: Slice<'_>| {
         op.visit_monoid(dtype, SliceCombiner { to, from }).expect("an exchange's type admits monoids only");
     };

@@ -39,7 +39,7 @@ pub(super) type BlamedPeer = (usize, String);
 
 impl FailureSnapshot {
     /// The device that caused the failure; of two whose tickets differ, the other one than `device`.
-    pub(super) fn culprit(&self, device: usize) -> usize {
+    pub(super) fn find_culprit_for(&self, device: usize) -> usize {
         match self.cause {
             FailureCause::Ended(culprit) | FailureCause::Deadlocked(culprit) => culprit,
             FailureCause::TicketsDiffer(first, second) => {
@@ -55,7 +55,7 @@ impl FailureSnapshot {
     /// The peer to blame in the error of `device` at the collective with this `group` and `ticket`: a member of the
     /// group that has ended or is at another collective, else the device that caused the failure.
     pub(super) fn blamed_peer_of(&self, device: usize, group: &[usize], ticket: &Ticket) -> BlamedPeer {
-        let differs = |peer: usize| self.last.get(&peer).and_then(|(other, _)| ticket.difference(other));
+        let differs = |peer: usize| self.last.get(&peer).and_then(|(other, _)| ticket.first_difference(other));
         let peers = || group.iter().copied().filter(|&peer| peer != device);
         // A member of the group that takes part in no more collectives, or is at another one.
         let found = match self.cause {
@@ -76,7 +76,7 @@ impl FailureSnapshot {
             FailureCause::Ended(_) | FailureCause::Deadlocked(_) => peers().find(is_elsewhere),
             FailureCause::TicketsDiffer(..) => None,
         };
-        let peer = found.or_else(elsewhere).unwrap_or_else(|| self.culprit(device));
+        let peer = found.or_else(elsewhere).unwrap_or_else(|| self.find_culprit_for(device));
         if peer == device {
             // Others wait for this device elsewhere, or have failed.
             let other = self.waiting.iter().copied().find(|&other| other != device);
@@ -88,7 +88,7 @@ impl FailureSnapshot {
         }
     }
 
-    /// Blames a device, with what it is doing as text.
+    /// Returns `peer` as the peer to blame, with a text of what it was doing at the failure.
     pub(super) fn describe_peer(&self, peer: usize) -> BlamedPeer {
         let found = match (self.ended.get(&peer), self.last.get(&peer)) {
             (Some(DeviceOutcome::Finished), _) => "has finished, and takes part in no more collectives".to_string(),

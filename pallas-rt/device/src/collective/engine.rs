@@ -29,14 +29,19 @@ pub trait Collectives: Send + Sync {
     /// # Errors
     /// [`Error::Collective`](crate::error::Error::Collective) if another participant is at a different collective, or
     /// takes part in no more.
-    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started>;
+    fn start(
+        &self,
+        collective: &Arc<ResolvedCollective>,
+        step: u64,
+        operands: &[&[u8]],
+    ) -> Result<CollectiveInProgress>;
 
     /// Waits for a collective, and writes the results.
     ///
     /// # Errors
     /// [`Error::Collective`](crate::error::Error::Collective) if a participant of a group does not take part in it. The
     /// results are not written then.
-    fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()>;
+    fn finish(&self, started: CollectiveInProgress, results: &mut [&mut [u8]]) -> Result<()>;
 
     /// Starts a collective and finishes it.
     ///
@@ -55,15 +60,15 @@ pub trait Collectives: Send + Sync {
 }
 
 /// A collective that [`Collectives::start`] has begun and [`Collectives::finish`] has not completed.
-pub struct Started {
+pub struct CollectiveInProgress {
     pub(super) collective: Arc<ResolvedCollective>,
     pub(super) step: u64,
     /// State of the engine that started it.
     pub(super) state: Box<dyn Any + Send>,
 }
 
-impl Started {
-    /// Takes the collective, its step and the state, whose type is that of the engine.
+impl CollectiveInProgress {
+    /// Takes the collective, its step, and the state of the engine that started it, whose type must be `T`.
     pub(super) fn into_parts<T: 'static>(self) -> (Arc<ResolvedCollective>, u64, T) {
         let state = self.state.downcast().expect("an engine finishes the collectives that it started");
         (self.collective, self.step, *state)

@@ -1,6 +1,6 @@
 //! The lockstep engine: one thread does each step for all devices of the process, one after the other; collectives
 //! copy.
-use super::engine::{Collectives, Started};
+use super::engine::{CollectiveInProgress, Collectives};
 use super::resolved::ResolvedCollective;
 use crate::error::Result;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ pub struct LockstepParticipant {
 }
 
 impl LockstepParticipant {
-    /// Creates the participant of this number of devices.
+    /// Creates the participant that runs the collectives of all `devices` devices of a mesh.
     pub fn new(devices: usize) -> LockstepParticipant {
         LockstepParticipant { positions: (0..devices).collect(), steps: AtomicU64::new(0) }
     }
@@ -34,14 +34,19 @@ impl Collectives for LockstepParticipant {
         false
     }
 
-    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
+    fn start(
+        &self,
+        collective: &Arc<ResolvedCollective>,
+        step: u64,
+        operands: &[&[u8]],
+    ) -> Result<CollectiveInProgress> {
         let mut results = vec![vec![0; collective.result_type().bytes()]; self.positions.len()];
         let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
         collective.compute_all_results(operands, &mut each);
-        Ok(Started { collective: collective.clone(), step, state: Box::new(results) })
+        Ok(CollectiveInProgress { collective: collective.clone(), step, state: Box::new(results) })
     }
 
-    fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
+    fn finish(&self, started: CollectiveInProgress, results: &mut [&mut [u8]]) -> Result<()> {
         let (_, _, made) = started.into_parts::<Vec<Vec<u8>>>();
         results.iter_mut().zip(&made).for_each(|(result, made)| result.copy_from_slice(made));
         Ok(())

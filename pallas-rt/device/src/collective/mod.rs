@@ -25,7 +25,7 @@ mod ticket;
 #[allow(unsafe_code, reason = "lasting threads borrow work")]
 mod workers;
 
-pub use engine::{Collectives, Started};
+pub use engine::{CollectiveInProgress, Collectives};
 pub use lockstep::LockstepParticipant;
 #[cfg(feature = "mpi")]
 pub use mpi::MpiTransport;

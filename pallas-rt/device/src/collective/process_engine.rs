@@ -1,10 +1,10 @@
 //! The engine of jobs of several processes: each is a participant with some devices of every mesh.
-use super::engine::{Collectives, Started};
+use super::engine::{CollectiveInProgress, Collectives};
 use super::resolved::ResolvedCollective;
 use super::ticket::Ticket;
 use crate::error::{CollectiveError, Error, Result};
 use pallas_ir::{At, Diag, Loc};
-use pallas_mesh::{Axis, Form, Mesh, Piece};
+use pallas_mesh::{Axis, CollectiveForm, Mesh, SentPart};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -55,7 +55,7 @@ pub trait Transport: Send + Sync {
     /// A process that ended in another way, or is at a collective.
     fn announce_end(&self, outcome: ProcessOutcome) -> Result<(), (usize, String)>;
     /// Ends all processes of the job, after an error.
-    fn abort(&self) -> !;
+    fn abort_job(&self) -> !;
 }
 
 /// This process as a member of a job.
@@ -91,7 +91,7 @@ impl ProcessGroup {
     }
 
     /// Number of processes of the job.
-    pub fn count(&self) -> usize {
+    pub fn process_count(&self) -> usize {
         self.wire.process_count()
     }
 
@@ -101,9 +101,9 @@ impl ProcessGroup {
         ended.map_err(|(peer, found)| self.absent_peer_error(Loc::NONE, "the end".into(), peer, found))
     }
 
-    /// Ends all processes of the job: see [`Transport::abort`].
-    pub fn abort(&self) -> ! {
-        self.wire.abort()
+    /// Ends all processes of the job: see [`Transport::abort_job`].
+    pub fn abort_job(&self) -> ! {
+        self.wire.abort_job()
     }
 
     /// Returns the error of a collective in which process `peer` does not take part; `found` says what the peer does
@@ -119,7 +119,7 @@ impl ProcessGroup {
     /// # Errors
     /// A process is at another collective.
     pub fn all_gather(&self, kind: &str, about: String, at: Loc, own: Vec<u8>) -> Result<Vec<Vec<u8>>> {
-        let peers: Vec<usize> = (0..self.count()).filter(|&rank| rank != self.rank()).collect();
+        let peers: Vec<usize> = (0..self.process_count()).filter(|&rank| rank != self.rank()).collect();
         let ticket = Ticket {
             step: self.steps.fetch_add(1, Relaxed),
             kind: kind.into(),
@@ -168,9 +168,10 @@ impl ProcessGroup {
         if let Some(participant) = lock().get(&**mesh) {
             return Ok(participant.clone());
         }
-        let ranks = assign_ranks(mesh, self.count()).map_err(|diag| Error::operation(Loc::NONE, diag))?;
+        let ranks = assign_ranks(mesh, self.process_count()).map_err(|diag| Error::operation(Loc::NONE, diag))?;
         self.check_agreement("mesh", &[("mesh", mesh.to_string())])?;
-        let classes = mesh.axes().iter().map(|&axis| find_connected_ranks(mesh, &ranks, axis, self.count())).collect();
+        let classes =
+            mesh.axes().iter().map(|&axis| find_connected_ranks(mesh, &ranks, axis, self.process_count())).collect();
         let communicators = self.wire.create_communicators(classes);
         let positions = (0..ranks.len()).filter(|&position| ranks[position] == self.rank()).collect();
         let participant = Arc::new(ProcessParticipant { processes: self.clone(), ranks, positions, communicators });
@@ -208,7 +209,7 @@ fn find_connected_ranks(mesh: &Mesh, ranks_by_position: &[usize], axis: Axis, pr
     (0..processes).map(of).filter(|ranks| !ranks.is_empty()).collect()
 }
 
-/// The participant that is one process: its devices of a mesh.
+/// The participant that runs collectives for those devices of a mesh that belong to this process.
 pub struct ProcessParticipant {
     processes: Arc<ProcessGroup>,
     /// Rank of the process at each position of the mesh.
@@ -242,16 +243,18 @@ impl ProcessParticipant {
         let own = operand_bytes / group.len();
         let there = || group.iter().enumerate().filter(|(_, to)| self.ranks[**to] == to_rank).map(|(number, _)| number);
         let whole = |is_needed: bool| is_needed.then_some(0..operand_bytes).into_iter().collect();
-        match collective.form(0) {
-            Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => whole(there().next().is_some()),
-            Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) => {
+        match collective.result_form(0) {
+            CollectiveForm::Stack(SentPart::Whole) | CollectiveForm::Fold(_, SentPart::Whole) => {
+                whole(there().next().is_some())
+            }
+            CollectiveForm::Stack(SentPart::Part) | CollectiveForm::Fold(_, SentPart::Part) => {
                 there().map(|number| number * own..(number + 1) * own).collect()
             }
-            Form::FromMember(_) => {
-                let own = Form::FromMember(Some(collective.number_in_group(from_device)));
-                whole(there().any(|number| collective.form(number) == own))
+            CollectiveForm::FromMember(_) => {
+                let own = CollectiveForm::FromMember(Some(collective.number_in_group(from_device)));
+                whole(there().any(|number| collective.result_form(number) == own))
             }
-            Form::Constant(_) | Form::Own => vec![],
+            CollectiveForm::Constant(_) | CollectiveForm::Own => vec![],
         }
     }
 
@@ -280,8 +283,17 @@ impl Collectives for ProcessParticipant {
         self.processes.steps.fetch_add(1, Relaxed)
     }
 
-    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
-        let started = |begun: PendingExchange| Started { collective: collective.clone(), step, state: Box::new(begun) };
+    fn start(
+        &self,
+        collective: &Arc<ResolvedCollective>,
+        step: u64,
+        operands: &[&[u8]],
+    ) -> Result<CollectiveInProgress> {
+        let started = |begun: PendingExchange| CollectiveInProgress {
+            collective: collective.clone(),
+            step,
+            state: Box::new(begun),
+        };
         let own = self.positions.iter().copied().zip(operands.iter().map(|operand| operand.to_vec()));
         let own: HashMap<usize, Vec<u8>> = own.collect();
         let others =
@@ -289,7 +301,7 @@ impl Collectives for ProcessParticipant {
         let mut peers: Vec<usize> = others.filter(|&rank| rank != self.processes.rank()).collect();
         peers.sort_unstable();
         peers.dedup();
-        if peers.is_empty() || !collective.communicates() {
+        if peers.is_empty() || !collective.needs_communication() {
             let mut results = vec![vec![0; collective.result_type().bytes()]; self.positions.len()];
             let mut each: Vec<&mut [u8]> = results.iter_mut().map(|result| &mut result[..]).collect();
             self.compute_results(collective, &own, &mut each);
@@ -314,7 +326,7 @@ impl Collectives for ProcessParticipant {
         Ok(started(PendingExchange::Waiting { operands: own, peers, reply }))
     }
 
-    fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
+    fn finish(&self, started: CollectiveInProgress, results: &mut [&mut [u8]]) -> Result<()> {
         let (collective, step, begun) = started.into_parts::<PendingExchange>();
         let (mut operands, peers, reply) = match begun {
             PendingExchange::Done(made) => {

@@ -15,7 +15,7 @@ type CollectiveKey = (Vec<usize>, u64);
 /// Operands of a group's members, in the order of their numbers.
 pub(super) type GroupOperands = Vec<Arc<[u8]>>;
 
-/// A collective at which at least one device has arrived.
+/// Operands that members of a group have handed in for one collective, with the ticket that all members must have.
 struct ArrivedOperands {
     ticket: Ticket,
     /// Operand of each member that has arrived, by number in the group.
@@ -36,7 +36,8 @@ struct RendezvousState {
     failure: Option<FailureSnapshot>,
 }
 
-/// Place where devices on threads exchange operands: see the module.
+/// State that the devices of one process share, each on its own thread: a device hands in its operand of a collective
+/// there, and waits for the operands of its group.
 pub(super) struct Rendezvous {
     devices: usize,
     state: Mutex<RendezvousState>,
@@ -62,7 +63,7 @@ impl Rendezvous {
         if state.failure.is_none() {
             let fresh = || ArrivedOperands { ticket: ticket.clone(), here: vec![None; group.len()], left: group.len() };
             let table = state.tables.entry((group.to_vec(), round)).or_insert_with(fresh);
-            if table.ticket.difference(ticket).is_some() {
+            if table.ticket.first_difference(ticket).is_some() {
                 let first = table.here.iter().position(Option::is_some).expect("a table has a first device");
                 self.record_failure(&mut state, FailureCause::TicketsDiffer(group[first], device));
             } else {
@@ -78,7 +79,11 @@ impl Rendezvous {
         state.failure.as_ref().map_or(Ok(()), |failure| Err(failure.blamed_peer_of(device, group, ticket)))
     }
 
-    /// Waits until the whole group has arrived, and returns its operands.
+    /// Waits until all members of `group` have arrived at the group's collective number `round`, and returns their
+    /// operands; `ticket` is that of `device`.
+    ///
+    /// # Errors
+    /// The peer to blame, if a collective failed before all had arrived.
     pub(super) fn wait_for_group(
         &self,
         device: usize,
@@ -143,7 +148,7 @@ impl Rendezvous {
     pub(super) fn find_blamed_peer(&self, device: usize) -> Option<BlamedPeer> {
         let state = self.state.lock();
         let failure = state.failure.as_ref()?;
-        let culprit = failure.culprit(device);
+        let culprit = failure.find_culprit_for(device);
         // A device that is to blame itself names a device that waited for it.
         let waits = || failure.waiting.iter().copied().find(|&other| other != device);
         Some(failure.describe_peer(if culprit == device { waits().unwrap_or(device) } else { culprit }))

@@ -36,14 +36,14 @@
 use super::combine::fold_members;
 use super::ticket::Ticket;
 use pallas_ir::{Loc, Type};
-use pallas_mesh::{Axis, Form, Mesh, Piece, axes_text};
+use pallas_mesh::{Axis, CollectiveForm, Mesh, SentPart, axes_text};
 use std::sync::Arc;
 
 /// A collective on a mesh: the groups of devices that take part in it, and what each member gets.
 #[derive(Clone, Debug)]
 pub struct ResolvedCollective {
     /// Form of each member's result, by its number in the group.
-    forms: Vec<Form>,
+    forms: Vec<CollectiveForm>,
     mesh: Arc<Mesh>,
     axes: Vec<Axis>,
     /// Type of each device's result.
@@ -64,7 +64,7 @@ impl ResolvedCollective {
         name: &str,
         mesh: &Arc<Mesh>,
         axes: &[Axis],
-        forms: Vec<Form>,
+        forms: Vec<CollectiveForm>,
         result_type: &Type,
         at: Loc,
     ) -> ResolvedCollective {
@@ -77,11 +77,11 @@ impl ResolvedCollective {
                 groups.push(group);
             }
         }
-        let source = |form: &Form| if let Form::FromMember(source) = form { *source } else { None };
+        let source = |form: &CollectiveForm| if let CollectiveForm::FromMember(source) = form { *source } else { None };
         let kind = match forms[0] {
-            Form::Fold(combined, _) => format!("{name} {combined}"),
-            Form::FromMember(_) => format!("{name} {:?}", forms.iter().map(source).collect::<Vec<_>>()),
-            Form::Stack(_) | Form::Constant(_) | Form::Own => name.to_string(),
+            CollectiveForm::Fold(combined, _) => format!("{name} {combined}"),
+            CollectiveForm::FromMember(_) => format!("{name} {:?}", forms.iter().map(source).collect::<Vec<_>>()),
+            CollectiveForm::Stack(_) | CollectiveForm::Constant(_) | CollectiveForm::Own => name.to_string(),
         };
         let ticket = Ticket {
             step: 0,
@@ -104,7 +104,7 @@ impl ResolvedCollective {
         self
     }
 
-    /// Sets the name on the collective's ticket.
+    /// Sets the kind of exchange on the collective's ticket, which the tickets of all members must have.
     #[must_use]
     #[doc(hidden)]
     pub fn with_ticket_kind(mut self, kind: &str) -> ResolvedCollective {
@@ -119,7 +119,7 @@ impl ResolvedCollective {
 
     /// Returns which operands of the group, or which combination of them, are the result of the member with this
     /// number. All members have the same variant.
-    pub fn form(&self, number: usize) -> Form {
+    pub fn result_form(&self, number: usize) -> CollectiveForm {
         self.forms[number]
     }
 
@@ -155,8 +155,8 @@ impl ResolvedCollective {
 
     /// Returns true if devices exchange data: groups have several members, and the result depends on operands.
     #[doc(hidden)]
-    pub fn communicates(&self) -> bool {
-        !matches!(self.form(0), Form::Constant(_)) && self.groups[0].len() > 1
+    pub fn needs_communication(&self) -> bool {
+        !matches!(self.result_form(0), CollectiveForm::Constant(_)) && self.groups[0].len() > 1
     }
 
     /// Computes the result of the member with this number; `operand(k)` is that of member k.
@@ -164,24 +164,24 @@ impl ResolvedCollective {
     pub fn compute_result<'a>(&self, number: usize, operand: impl Fn(usize) -> &'a [u8], result: &mut [u8]) {
         let members = self.groups[0].len();
         let bytes = result.len();
-        match self.form(number) {
-            Form::Own => unreachable!("devices do nothing for it"),
-            Form::Constant(n) => result.copy_from_slice(&n.to_ne_bytes()),
-            Form::Stack(Piece::Whole) => {
+        match self.result_form(number) {
+            CollectiveForm::Own => unreachable!("devices do nothing for it"),
+            CollectiveForm::Constant(n) => result.copy_from_slice(&n.to_ne_bytes()),
+            CollectiveForm::Stack(SentPart::Whole) => {
                 for (k, part) in result.chunks_exact_mut((bytes / members).max(1)).enumerate() {
                     part.copy_from_slice(operand(k));
                 }
             }
-            Form::Stack(Piece::Part) => {
+            CollectiveForm::Stack(SentPart::Part) => {
                 let own = bytes / members;
                 for k in 0..members {
                     result[k * own..][..own].copy_from_slice(&operand(k)[number * own..][..own]);
                 }
             }
-            Form::FromMember(Some(source)) => result.copy_from_slice(operand(source)),
-            Form::FromMember(None) => result.fill(0),
-            Form::Fold(op, Piece::Whole) => fold_members(op, self.gives.dtype, result, members, operand),
-            Form::Fold(op, Piece::Part) => {
+            CollectiveForm::FromMember(Some(source)) => result.copy_from_slice(operand(source)),
+            CollectiveForm::FromMember(None) => result.fill(0),
+            CollectiveForm::Fold(op, SentPart::Whole) => fold_members(op, self.gives.dtype, result, members, operand),
+            CollectiveForm::Fold(op, SentPart::Part) => {
                 let part = |k: usize| &operand(k)[number * bytes..][..bytes];
                 fold_members(op, self.gives.dtype, result, members, part);
             }
@@ -193,8 +193,8 @@ impl ResolvedCollective {
     pub fn compute_all_results(&self, operands: &[&[u8]], results: &mut [&mut [u8]]) {
         for group in &self.groups {
             for (number, &member) in group.iter().enumerate() {
-                match (self.form(number), number) {
-                    (Form::Fold(_, Piece::Whole), 1..) => {
+                match (self.result_form(number), number) {
+                    (CollectiveForm::Fold(_, SentPart::Whole), 1..) => {
                         let [first, own] =
                             results.get_disjoint_mut([group[0], member]).expect("a group has a member once");
                         own.copy_from_slice(first);

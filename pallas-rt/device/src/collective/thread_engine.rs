@@ -1,6 +1,6 @@
 //! The engine of threads: a participant for each device, on a lasting thread.
 use super::deadlock::{BlamedPeer, DeviceOutcome};
-use super::engine::{Collectives, Started};
+use super::engine::{CollectiveInProgress, Collectives};
 use super::rendezvous::Rendezvous;
 use super::resolved::ResolvedCollective;
 use super::workers::run_on_workers;
@@ -28,7 +28,8 @@ enum PendingCollective {
 }
 
 impl ThreadParticipant<'_> {
-    /// Error of a collective in which a peer does not take part.
+    /// Returns the error of a collective in step `step` in which `peer` does not take part; `found` says what it does
+    /// instead.
     fn absent_peer_error(&self, collective: &ResolvedCollective, step: u64, (peer, found): BlamedPeer) -> Error {
         Error::Collective(Box::new(CollectiveError {
             at: collective.loc(),
@@ -49,12 +50,20 @@ impl Collectives for ThreadParticipant<'_> {
         self.steps.fetch_add(1, Relaxed)
     }
 
-    fn start(&self, collective: &Arc<ResolvedCollective>, step: u64, operands: &[&[u8]]) -> Result<Started> {
+    fn start(
+        &self,
+        collective: &Arc<ResolvedCollective>,
+        step: u64,
+        operands: &[&[u8]],
+    ) -> Result<CollectiveInProgress> {
         let [position] = self.position;
-        let started =
-            |begun: PendingCollective| Started { collective: collective.clone(), step, state: Box::new(begun) };
+        let started = |begun: PendingCollective| CollectiveInProgress {
+            collective: collective.clone(),
+            step,
+            state: Box::new(begun),
+        };
         let (group, number) = (collective.group(position), collective.number_in_group(position));
-        if !collective.communicates() {
+        if !collective.needs_communication() {
             let mut result = vec![0; collective.result_type().bytes()];
             collective.compute_result(number, |_| operands[0], &mut result);
             return Ok(started(PendingCollective::Done(result)));
@@ -71,7 +80,7 @@ impl Collectives for ThreadParticipant<'_> {
         Ok(started(PendingCollective::AwaitingRound(round)))
     }
 
-    fn finish(&self, started: Started, results: &mut [&mut [u8]]) -> Result<()> {
+    fn finish(&self, started: CollectiveInProgress, results: &mut [&mut [u8]]) -> Result<()> {
         let [position] = self.position;
         let (collective, step, begun) = started.into_parts::<PendingCollective>();
         match begun {

@@ -26,7 +26,7 @@ pub struct Ticket {
 impl Ticket {
     /// The first field in which another ticket differs, as a statement about its owner; `None` if they are equal.
     #[doc(hidden)]
-    pub fn difference(&self, other: &Ticket) -> Option<String> {
+    pub fn first_difference(&self, other: &Ticket) -> Option<String> {
         let part = if self.kind != other.kind {
             "kind"
         } else if self.axes != other.axes {

@@ -6,11 +6,11 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Work of a thread in one run.
-type Job = Box<dyn FnOnce() + Send>;
+/// A call that a worker thread makes, of the program of one device.
+type WorkerJob = Box<dyn FnOnce() + Send>;
 
-/// Channels to the threads, by device.
-static WORKERS: Mutex<Vec<Sender<Job>>> = Mutex::new(vec![]);
+/// Channels that pass jobs to the worker threads, by number of the device.
+static WORKER_CHANNELS: Mutex<Vec<Sender<WorkerJob>>> = Mutex::new(vec![]);
 
 thread_local! {
     /// True if this thread is that of a device.
@@ -32,7 +32,7 @@ pub(super) fn run_on_workers(
     }
     let (done, ends) = channel();
     {
-        let mut workers = WORKERS.lock();
+        let mut workers = WORKER_CHANNELS.lock();
         while workers.len() < n {
             let (jobs, taken) = channel();
             std::thread::Builder::new().name(format!("device {}", workers.len())).spawn(move || run_jobs(&taken))?;
@@ -55,7 +55,7 @@ pub(super) fn run_on_workers(
 }
 
 /// Runs the jobs that a worker thread receives, until the channel is closed.
-fn run_jobs(jobs: &Receiver<Job>) {
+fn run_jobs(jobs: &Receiver<WorkerJob>) {
     IS_DEVICE_THREAD.set(true);
     while let Ok(job) = jobs.recv() {
         job();

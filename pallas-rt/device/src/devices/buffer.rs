@@ -1,7 +1,7 @@
 //! Buffers: bytes in a client's memory.
 use super::client::Client;
 use super::memory::HostBlock;
-use super::storage::{DeviceMemory, InitialContents, Storage};
+use super::storage::{BufferStorage, DeviceMemory, InitialContents};
 use crate::error::Result;
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +25,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 pub struct Buffer {
     client: Client,
     len: usize,
-    storage: Storage,
+    storage: BufferStorage,
 }
 
 /// A panic cannot break an invariant: shared bytes are only read, and an exclusive owner may write any bytes.
@@ -53,7 +53,7 @@ impl Buffer {
     /// Wraps device memory that the user allocated.
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     pub(super) fn from_user_memory(client: &Client, len: usize, memory: Box<dyn DeviceMemory>) -> Buffer {
-        Buffer { client: client.clone(), len, storage: Storage::Device(memory) }
+        Buffer { client: client.clone(), len, storage: BufferStorage::Device(memory) }
     }
 
     /// Allocates a buffer that holds these bytes.
@@ -85,8 +85,8 @@ impl Buffer {
     /// The error of the last of these kernels.
     pub fn bytes(&self) -> Result<Option<&[u8]>> {
         match &self.storage {
-            Storage::Host(memory) => memory.block().bytes(self.len).map(Some),
-            Storage::Device(_) => Ok(None),
+            BufferStorage::Host(memory) => memory.block().bytes(self.len).map(Some),
+            BufferStorage::Device(_) => Ok(None),
         }
     }
 
@@ -94,8 +94,8 @@ impl Buffer {
     #[doc(hidden)]
     pub fn bytes_mut(&mut self) -> Result<Option<&mut [u8]>> {
         match &mut self.storage {
-            Storage::Host(memory) => memory.block_mut().bytes_mut(self.len).map(Some),
-            Storage::Device(_) => Ok(None),
+            BufferStorage::Host(memory) => memory.block_mut().bytes_mut(self.len).map(Some),
+            BufferStorage::Device(_) => Ok(None),
         }
     }
 
@@ -109,7 +109,7 @@ impl Buffer {
     /// Start of the host memory for writing; see [`BufferMut::as_mut_ptr`].
     #[doc(hidden)]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        if let Some(block) = self.block() {
+        if let Some(block) = self.host_block() {
             block.launch_uses().wait_for_all();
         }
         self.start_ptr()
@@ -117,14 +117,14 @@ impl Buffer {
 
     /// Start of the host memory, which kernels may still be using; null on a GPU.
     pub(super) fn start_ptr(&self) -> *mut u8 {
-        self.block().map_or(std::ptr::null_mut(), HostBlock::start_ptr)
+        self.host_block().map_or(std::ptr::null_mut(), HostBlock::start_ptr)
     }
 
     /// The block of host memory; `None` on a GPU.
-    pub(super) fn block(&self) -> Option<&HostBlock> {
+    pub(super) fn host_block(&self) -> Option<&HostBlock> {
         match &self.storage {
-            Storage::Host(memory) => Some(memory.block()),
-            Storage::Device(_) => None,
+            BufferStorage::Host(memory) => Some(memory.block()),
+            BufferStorage::Device(_) => None,
         }
     }
 
@@ -132,8 +132,8 @@ impl Buffer {
     #[allow(dead_code, reason = "for the wgpu runtime, which a build may lack")]
     pub(super) fn device_memory(&self) -> Option<&dyn DeviceMemory> {
         match &self.storage {
-            Storage::Host(_) => None,
-            Storage::Device(memory) => Some(&**memory),
+            BufferStorage::Host(_) => None,
+            BufferStorage::Device(memory) => Some(&**memory),
         }
     }
 
@@ -144,8 +144,8 @@ impl Buffer {
     #[doc(hidden)]
     pub fn wait(&self) -> Result<()> {
         match &self.storage {
-            Storage::Host(memory) => memory.block().launch_uses().wait_for_writes(),
-            Storage::Device(_) => self.client.block_until_ready(),
+            BufferStorage::Host(memory) => memory.block().launch_uses().wait_for_writes(),
+            BufferStorage::Device(_) => self.client.block_until_ready(),
         }
     }
 
@@ -153,8 +153,8 @@ impl Buffer {
     #[doc(hidden)]
     pub fn contents(&self) -> Result<Cow<'_, [u8]>> {
         match &self.storage {
-            Storage::Host(memory) => memory.block().bytes(self.len).map(Cow::Borrowed),
-            Storage::Device(memory) => memory.read(self.len).map(Cow::Owned),
+            BufferStorage::Host(memory) => memory.block().bytes(self.len).map(Cow::Borrowed),
+            BufferStorage::Device(memory) => memory.read(self.len).map(Cow::Owned),
         }
     }
 
@@ -173,12 +173,12 @@ impl Buffer {
         assert!(end <= other.len && start.is_multiple_of(4), "bytes {start}.. of {other:?} into {self:?}");
         assert!(self.client == other.client, "{other:?} into {self:?}");
         match (&mut self.storage, &other.storage) {
-            (Storage::Host(to), Storage::Host(from)) => {
+            (BufferStorage::Host(to), BufferStorage::Host(from)) => {
                 to.block_mut().bytes_to_overwrite(self.len).copy_from_slice(&from.block().bytes(end)?[start..]);
                 Ok(())
             }
-            (Storage::Device(to), Storage::Device(from)) => to.copy_from(&**from, start, self.len),
-            (Storage::Host(_), Storage::Device(_)) | (Storage::Device(_), Storage::Host(_)) => {
+            (BufferStorage::Device(to), BufferStorage::Device(from)) => to.copy_from(&**from, start, self.len),
+            (BufferStorage::Host(_), BufferStorage::Device(_)) | (BufferStorage::Device(_), BufferStorage::Host(_)) => {
                 unreachable!("buffers of one client are of one kind")
             }
         }
@@ -199,11 +199,11 @@ impl Buffer {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         assert!(bytes.len() <= self.len, "{} bytes into a buffer of {}", bytes.len(), self.len);
         match &mut self.storage {
-            Storage::Host(memory) => {
+            BufferStorage::Host(memory) => {
                 memory.block_mut().bytes_to_overwrite(bytes.len()).copy_from_slice(bytes);
                 Ok(())
             }
-            Storage::Device(memory) => memory.write(bytes),
+            BufferStorage::Device(memory) => memory.write(bytes),
         }
     }
 }

@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// Returns a handle that does not count as a use of the client, for compiled functions in caches, which are dropped
-    /// when [`is_used`](Client::is_used) is false: counted handles in them would keep the client for ever.
+    /// when [`is_in_use`](Client::is_in_use) is false: counted handles in them would keep the client for ever.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn without_use_count(&self) -> Client {
@@ -58,7 +58,7 @@ impl Client {
     /// functions.
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
-    pub fn is_used(&self) -> bool {
+    pub fn is_in_use(&self) -> bool {
         self.origin.life.strong_count() > 0
     }
 
@@ -132,8 +132,8 @@ impl Client {
     /// bytes that fit the cache of a thread are not counted.
     #[doc(hidden)]
     pub fn has_memory_for(&self, bytes: u64) -> bool {
-        const UNCOUNTED_HOST_BYTES: u64 = 16 << 20;
-        let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { UNCOUNTED_HOST_BYTES };
+        const MAX_UNCOUNTED_HOST_BYTES: u64 = 16 << 20;
+        let uncounted = if self.kind() == DeviceKind::Gpu { 0 } else { MAX_UNCOUNTED_HOST_BYTES };
         bytes <= uncounted || bytes <= self.free_bytes()
     }
 
@@ -150,7 +150,7 @@ impl Client {
     #[cfg(feature = "mesh")]
     #[doc(hidden)]
     pub fn submit_together<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        /// Ends the series of launches when dropped, even if `f` panics.
+        /// Ends the series of launches of `submit_together` when it is dropped, even if the caller's function panics.
         struct OpenSubmission<'a>(&'a Client);
         impl Drop for OpenSubmission<'_> {
             fn drop(&mut self) {

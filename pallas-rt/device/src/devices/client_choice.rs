@@ -11,12 +11,13 @@ use std::sync::LazyLock;
 /// Environment variable that names the default device.
 const DEVICE_VARIABLE: &str = "PALLAS_DEVICE";
 /// Reason for the choice of a client's device, where the program asked for it.
-const PROGRAM_REASON: &str = "asked for by the program";
+const PROGRAM_CHOICE_REASON: &str = "asked for by the program";
 
 /// The shared client of the CPU.
-static CPU: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, PROGRAM_REASON));
+static CPU_CLIENT: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Cpu, PROGRAM_CHOICE_REASON));
 /// The shared client of the interpreter.
-static INTERPRETER: LazyLock<Client> = LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, PROGRAM_REASON));
+static INTERPRETER_CLIENT: LazyLock<Client> =
+    LazyLock::new(|| Client::on_host(DeviceKind::Interpreter, PROGRAM_CHOICE_REASON));
 
 impl Client {
     fn on_host(kind: DeviceKind, why: &str) -> Client {
@@ -31,12 +32,12 @@ impl Client {
 
     /// The native CPU backend, which is always available.
     pub fn cpu() -> Client {
-        CPU.clone()
+        CPU_CLIENT.clone()
     }
 
     /// The strict interpreter: slow, but it reports every error that a kernel can make, with its source line.
     pub fn interpreter() -> Client {
-        INTERPRETER.clone()
+        INTERPRETER_CLIENT.clone()
     }
 
     /// The wgpu adapter of this index; hardware adapters come first, then software ones such as lavapipe.
@@ -44,7 +45,7 @@ impl Client {
     /// # Errors
     /// [`Error::NoDevice`] if there are fewer, or the crate was built without the feature `gpu`.
     pub fn gpu(index: usize) -> Result<Client> {
-        gpu::shared_client(false, index, PROGRAM_REASON)
+        gpu::shared_client(false, index, PROGRAM_CHOICE_REASON)
     }
 
     /// The OpenGL adapter of this index.
@@ -52,7 +53,7 @@ impl Client {
     /// # Errors
     /// As [`Client::gpu`].
     pub fn gl(index: usize) -> Result<Client> {
-        gpu::shared_client(true, index, PROGRAM_REASON)
+        gpu::shared_client(true, index, PROGRAM_CHOICE_REASON)
     }
 
     /// The best hardware GPU, else the CPU.

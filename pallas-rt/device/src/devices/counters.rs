@@ -40,11 +40,11 @@ pub struct Counters {
 }
 
 /// Number of kernels that were traced.
-pub static TRACES: AtomicU64 = AtomicU64::new(0);
+pub static KERNEL_TRACES: AtomicU64 = AtomicU64::new(0);
 /// Number of passes run on traced kernels.
-pub(super) static PASSES: AtomicU64 = AtomicU64::new(0);
+pub(super) static PASSES_RUN: AtomicU64 = AtomicU64::new(0);
 /// Number of shaders that were generated.
-pub(super) static SHADERS: AtomicU64 = AtomicU64::new(0);
+pub(super) static SHADERS_GENERATED: AtomicU64 = AtomicU64::new(0);
 /// Number of kernels that were launched.
 pub static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 /// Number of calls whose kernel was compiled before.
@@ -56,7 +56,7 @@ pub static JIT_COMPILES: AtomicU64 = AtomicU64::new(0);
 /// Number of calls of compiled functions.
 pub static JIT_CALLS: AtomicU64 = AtomicU64::new(0);
 /// Number of compiled kernels and pipelines that were evicted.
-pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
+pub(super) static CACHE_EVICTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the counts so far, of all threads. Subtract two results to count the events between them.
 ///
@@ -76,19 +76,19 @@ pub(super) static EVICTIONS: AtomicU64 = AtomicU64::new(0);
 /// ```
 pub fn counters() -> Counters {
     Counters {
-        traces: TRACES.load(Relaxed),
-        passes: PASSES.load(Relaxed),
-        shaders: SHADERS.load(Relaxed),
-        disk_hits: disk::HITS.load(Relaxed),
-        disk_misses: disk::MISSES.load(Relaxed),
-        disk_writes: disk::WRITES.load(Relaxed),
-        disk_removed: disk::REMOVED.load(Relaxed),
+        traces: KERNEL_TRACES.load(Relaxed),
+        passes: PASSES_RUN.load(Relaxed),
+        shaders: SHADERS_GENERATED.load(Relaxed),
+        disk_hits: disk::DISK_HITS.load(Relaxed),
+        disk_misses: disk::DISK_MISSES.load(Relaxed),
+        disk_writes: disk::DISK_WRITES.load(Relaxed),
+        disk_removed: disk::DISK_REMOVALS.load(Relaxed),
         launches: LAUNCHES.load(Relaxed),
         cache_hits: CACHE_HITS.load(Relaxed),
         jit_traces: JIT_TRACES.load(Relaxed),
         jit_compiles: JIT_COMPILES.load(Relaxed),
         jit_calls: JIT_CALLS.load(Relaxed),
-        cache_evictions: EVICTIONS.load(Relaxed),
+        cache_evictions: CACHE_EVICTIONS.load(Relaxed),
         compile_time: timeline::compile_time(),
     }
 }

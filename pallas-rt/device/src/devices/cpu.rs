@@ -44,7 +44,7 @@ impl Executable for CpuKernel {
         Ok(threads.saturating_mul(executable.bytes_per_program() as u64))
     }
 
-    fn estimated_bytes(&self) -> u64 {
+    fn estimated_compiled_bytes(&self) -> u64 {
         self.executable.get().map_or(0, |executable| executable.estimate_plan_bytes())
     }
 
@@ -61,17 +61,18 @@ impl Executable for CpuKernel {
         }
         let ledger = client.runtime().ledger();
         client.check_memory_fits(&launch.kernel.name, self.memory_needed(client, geometry)?)?;
-        let uses = |i: usize| launch.buffers[i].and_then(Buffer::block).map(HostBlock::launch_uses);
+        let uses = |i: usize| launch.buffers[i].and_then(Buffer::host_block).map(HostBlock::launch_uses);
         let all = || (0..launch.buffers.len()).filter_map(uses);
         let own_pool = rayon_core::current_thread_index().is_some();
         if own_pool || (executable.is_small_launch(&geometry.parallel) && !all().any(LaunchUses::is_busy)) {
             all().for_each(LaunchUses::wait_for_all);
             indices_of_read_operands(launch.kernel).filter_map(uses).try_for_each(LaunchUses::wait_for_writes)?;
-            output_indices(launch.kernel).filter_map(uses).for_each(LaunchUses::forget_outcome);
+            output_indices(launch.kernel).filter_map(uses).for_each(LaunchUses::forget_last_write_outcome);
             let start = |i: usize| launch.buffers[i].map_or(std::ptr::null_mut(), Buffer::start_ptr);
             let describe = || describe_launch(launch.kernel, geometry);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those of outputs.
-            let run = || unsafe { execute(executable, geometry, launch.params, ledger, &RayonPool, start) };
+            let run =
+                || unsafe { execute_all_programs(executable, geometry, launch.params, ledger, &RayonPool, start) };
             return timeline::run_in_span(timeline::SpanKind::Launch, describe, run);
         }
         let starts: Vec<StartPtr> = launch
@@ -86,14 +87,16 @@ impl Executable for CpuKernel {
         let (ledger, called) = (ledger.clone(), launch.called);
         // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they are
         // read, written or freed.
-        let run = move || unsafe { execute(&executable, &geometry, &params, &ledger, &RayonPool, |i| starts[i].0) };
+        let run = move || unsafe {
+            execute_all_programs(&executable, &geometry, &params, &ledger, &RayonPool, |i| starts[i].0)
+        };
         let run = move || run().map_err(|error| error.called_at(called));
         let described = timeline::is_recording().then(|| describe_launch(launch.kernel, launch.geometry));
         let work = move || timeline::run_in_span(timeline::SpanKind::Launch, || described.unwrap_or_default(), run);
         let runtime: &dyn Any = &**client.runtime();
         let HostRuntime { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses only the memory of the launch's buffers, whose blocks are passed here.
-        unsafe { queue.add(&launch.kernel.name, &reads, &writes, work) };
+        unsafe { queue.add_launch(&launch.kernel.name, &reads, &writes, work) };
         Ok(())
     }
 }
@@ -112,7 +115,7 @@ fn indices_of_read_operands(kernel: &Kernel) -> impl Iterator<Item = usize> + '_
 /// # Safety
 /// `operand_start` gives the memory of each operand, which has the bytes of its shape. Nothing else writes it during
 /// the call, and nothing else reads the memory of outputs.
-pub(super) unsafe fn execute(
+pub(super) unsafe fn execute_all_programs(
     executable: &cpu::Executable,
     geometry: &LaunchGeometry,
     params: &[Option<Literal>],
@@ -133,6 +136,6 @@ pub(super) unsafe fn execute(
         }
     };
     // SAFETY: the caller's. Sizes, grid, shapes and parameters are in the order of the kernel's declarations.
-    pallas_codegen::interp::print(&unsafe { executable.run(&launch, threads) }.map_err(stopped)?);
+    pallas_codegen::interp::print_debug_lines(&unsafe { executable.run(&launch, threads) }.map_err(stopped)?);
     Ok(())
 }

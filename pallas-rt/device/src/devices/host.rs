@@ -3,12 +3,12 @@ use super::cpu::CpuKernel;
 use super::interpreter::InterpretedKernel;
 use super::ledger::MemoryLedger;
 use super::lowered_cache::KernelSource;
-use super::memory::{HostBlock, physical_bytes};
+use super::memory::{HostBlock, physical_memory_bytes};
 use super::memory_pool::{MemoryPool, size_class};
 use super::name::{Device, DeviceKind};
 use super::queue::LaunchQueue;
 use super::runtime::{Executable, Runtime};
-use super::storage::{HostMemory, InitialContents, Storage};
+use super::storage::{BufferStorage, HostMemory, InitialContents};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct HostRuntime {
 
 impl HostRuntime {
     pub(super) fn new(device: Device) -> HostRuntime {
-        let ledger = MemoryLedger::new(device.id(), physical_bytes());
+        let ledger = MemoryLedger::new(device.id(), physical_memory_bytes());
         let stock = Arc::new(MemoryPool::new(ledger.clone()));
         HostRuntime { device, ledger, stock, queue: LaunchQueue::default() }
     }
@@ -39,7 +39,7 @@ impl Runtime for HostRuntime {
     }
 
     /// Allocates a block of the size class of `bytes`.
-    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<Storage> {
+    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<BufferStorage> {
         let (ledger, stock) = (&self.ledger, &self.stock);
         let class = size_class(bytes as u64).and_then(|class| usize::try_from(class).ok());
         let class =
@@ -48,7 +48,7 @@ impl Runtime for HostRuntime {
         let block = match stock.take_block(class as u64, first != InitialContents::Unspecified) {
             Some(mut block) => {
                 // Launches of the previous owner may still run; those of the next owner run after them.
-                block.launch_uses().forget_outcome();
+                block.launch_uses().forget_last_write_outcome();
                 if first == InitialContents::Zeros {
                     block.bytes_to_overwrite(bytes).fill(0);
                 }
@@ -60,7 +60,7 @@ impl Runtime for HostRuntime {
                     .ok_or_else(|| ledger.refused_allocation_error(class as u64, "out of memory".into()))?
             }
         };
-        Ok(Storage::Host(HostMemory::new(reservation, block, stock)))
+        Ok(BufferStorage::Host(HostMemory::new(reservation, block, stock)))
     }
 
     fn release_kept_memory(&self) {
@@ -68,7 +68,7 @@ impl Runtime for HostRuntime {
     }
 
     fn wait(&self) -> Result<()> {
-        self.queue.wait()
+        self.queue.wait_for_all()
     }
 
     fn compile(&self, source: Arc<KernelSource>) -> Box<dyn Executable> {

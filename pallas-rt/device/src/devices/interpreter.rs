@@ -17,7 +17,7 @@ impl Executable for InterpretedKernel {
         Ok(memory_needed(&self.0.traced))
     }
 
-    fn estimated_bytes(&self) -> u64 {
+    fn estimated_compiled_bytes(&self) -> u64 {
         0
     }
 
@@ -74,7 +74,7 @@ pub fn create_machine(client: &Client, kernel: &Arc<Kernel>, launch: &Launch<'_>
 pub unsafe fn finish_launch(machine: Machine, launch: &Launch<'_>) -> Result<()> {
     // The fault of an element that was never written gets the kernel's source position.
     let (data, log) = machine.finish().map_err(|fault| Fault { loc: launch.at, ..fault })?;
-    interp::print(&log);
+    interp::print_debug_lines(&log);
     for (i, data) in output_indices(launch.kernel).zip(data) {
         let buffer = launch.buffers[i].expect("outputs have memory");
         // SAFETY: the caller has exclusive access to the outputs.

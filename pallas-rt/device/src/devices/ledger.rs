@@ -18,7 +18,7 @@ pub struct MemoryStats {
     pub limit: u64,
 }
 
-/// The accounting of one client's memory.
+/// The account of one client's memory: bytes in use, their peak and limit, and bytes kept for reuse.
 #[derive(Debug)]
 pub struct MemoryLedger {
     device: String,
@@ -72,7 +72,7 @@ impl MemoryLedger {
         }
     }
 
-    /// Locks the account. A panic while it was locked leaves it consistent: each number is written in one step.
+    /// Locks the statistics. A panic while they are locked leaves them consistent: each number is written in one step.
     fn lock_stats(&self) -> MutexGuard<'_, MemoryStats> {
         self.account.lock()
     }

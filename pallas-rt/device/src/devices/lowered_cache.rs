@@ -1,7 +1,7 @@
 //! Sources: a kernel as traced, with the lowered form that backends read, which is stored on disk.
 //!
 //! The CPU's plan is not stored: computing it from the lowered form takes less time than reading it.
-use super::counters::PASSES;
+use super::counters::PASSES_RUN;
 use crate::disk::{self, EntryKey};
 use crate::timeline;
 use pallas_codegen::{cpu, passes};
@@ -26,7 +26,7 @@ pub struct KernelSource {
 }
 
 impl KernelSource {
-    /// Creates a source from a traced kernel.
+    /// Creates the source of a traced kernel; `thresholds` are the sizes by which the CPU backend makes its choices.
     pub fn new(kernel: Kernel, thresholds: &'static cpu::Thresholds) -> KernelSource {
         KernelSource {
             traced: Arc::new(kernel),
@@ -37,7 +37,8 @@ impl KernelSource {
         }
     }
 
-    /// Creates a source from a traced kernel and its text.
+    /// Creates the source of a traced kernel with its text, which is not made again; `thresholds` are the sizes by
+    /// which the CPU backend makes its choices.
     #[cfg(feature = "mesh")]
     pub fn with_text(kernel: Kernel, text: Arc<str>, thresholds: &'static cpu::Thresholds) -> KernelSource {
         debug_assert_eq!(*text, *kernel.to_string());
@@ -49,8 +50,8 @@ impl KernelSource {
         self.lowered.get_or_init(|| {
             let key = self.disk_key().derive_entry_key("lowered", &[]);
             Arc::new(disk::load(&key, |stored| parse_stored(stored, &self.traced)).unwrap_or_else(|| {
-                PASSES.fetch_add(passes::PIPELINE.len() as u64, Ordering::Relaxed);
-                let lowered = timeline::time_compilation(|| passes::run_pipeline(&self.traced));
+                PASSES_RUN.fetch_add(passes::LOWERING_PASSES.len() as u64, Ordering::Relaxed);
+                let lowered = timeline::time_compilation(|| passes::run_lowering_passes(&self.traced));
                 disk::save(&key, || to_stored(&self.traced, &lowered));
                 lowered
             }))

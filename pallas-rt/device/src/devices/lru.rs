@@ -1,5 +1,5 @@
 //! A cache with limits that evicts the least recently used entries.
-use super::counters::EVICTIONS;
+use super::counters::CACHE_EVICTIONS;
 use lru::LruCache;
 use parking_lot::Mutex;
 use std::hash::Hash;
@@ -27,7 +27,7 @@ impl Default for CacheLimits {
 }
 
 /// Limits of all caches of this process.
-static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
+static CACHE_LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
 
 /// Sets the limits of compiled kernels, which apply from the next compilation on. The least recently used kernels are
 /// evicted first; [`counters`](crate::counters) counts evictions.
@@ -37,18 +37,18 @@ static LIMITS: Mutex<CacheLimits> = Mutex::new(CacheLimits::DEFAULT);
 /// set_cache_limits(CacheLimits { bytes: 256 << 20, ..CacheLimits::default() });
 /// ```
 pub fn set_cache_limits(limits: CacheLimits) {
-    *LIMITS.lock() = limits;
+    *CACHE_LIMITS.lock() = limits;
 }
 
 /// A cache from keys to values, which evicts the least recently used entries.
 pub struct Lru<K, V> {
-    entries: Mutex<Entries<K, V>>,
+    entries: Mutex<LruEntries<K, V>>,
     /// Function that returns the size of a value in bytes, which may grow while the value is kept.
     weigh: fn(&V) -> u64,
 }
 
-/// Entries in the order of use.
-struct Entries<K, V> {
+/// Entries of a cache in the order of their last use, with the number of insertions since their sizes were added up.
+struct LruEntries<K, V> {
     slots: LruCache<K, V>,
     /// Number of insertions since the sizes of all values were added up.
     unweighed: usize,
@@ -57,7 +57,7 @@ struct Entries<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     /// Creates an empty cache; `weigh` returns the size of a value in bytes.
     pub fn new(weigh: fn(&V) -> u64) -> Self {
-        Lru { entries: Mutex::new(Entries { slots: LruCache::unbounded(), unweighed: 0 }), weigh }
+        Lru { entries: Mutex::new(LruEntries { slots: LruCache::unbounded(), unweighed: 0 }), weigh }
     }
 
     /// Returns the value of a key, and marks it as used.
@@ -85,8 +85,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
     }
 
     /// Evicts entries until the limits hold, except the one used last.
-    fn shrink(&self, entries: &mut Entries<K, V>) {
-        let limits = *LIMITS.lock();
+    fn shrink(&self, entries: &mut LruEntries<K, V>) {
+        let limits = *CACHE_LIMITS.lock();
         // Adding up sizes reads every entry, so it is done once per number of insertions in proportion to the entries.
         entries.unweighed += 1;
         let weighed = entries.slots.len() > limits.kernels || entries.unweighed >= (entries.slots.len() / 2).max(8);
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         while entries.slots.len() > 1 && (entries.slots.len() > limits.kernels || bytes > limits.bytes) {
             let Some((_, value)) = entries.slots.pop_lru() else { return };
             bytes = bytes.saturating_sub((self.weigh)(&value));
-            EVICTIONS.fetch_add(1, Relaxed);
+            CACHE_EVICTIONS.fetch_add(1, Relaxed);
         }
     }
 

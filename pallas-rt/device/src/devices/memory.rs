@@ -81,7 +81,7 @@ impl HostBlock {
     pub(super) fn bytes_to_overwrite(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.size, "{len} of {} bytes", self.size);
         self.uses.wait_for_all();
-        self.uses.forget_outcome();
+        self.uses.forget_last_write_outcome();
         // SAFETY: as in `bytes`; the borrow is unique, and no launch uses the memory.
         unsafe { raw::slice_mut(self.start.as_ptr(), len) }
     }
@@ -112,7 +112,7 @@ fn allocation_layout(size: usize) -> Option<Layout> {
 }
 
 /// Size of the machine's memory in bytes; `u64::MAX` where it is not known.
-pub fn physical_bytes() -> u64 {
+pub fn physical_memory_bytes() -> u64 {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: `sysconf` reads a constant of the system.

@@ -72,13 +72,13 @@ impl<B: PooledBlock> MemoryPool<B> {
         while self.spare_bytes() < bytes {
             // A block that is dropped waits for the launches that use it. This must not happen while the stock is
             // locked, since the thread may run other work in the meantime.
-            let Some(block) = self.take_largest() else { return };
+            let Some(block) = self.take_largest_block() else { return };
             self.ledger.kept.fetch_sub(block.size(), Relaxed);
         }
     }
 
     /// Takes the largest kept block.
-    fn take_largest(&self) -> Option<B> {
+    fn take_largest_block(&self) -> Option<B> {
         let mut blocks = self.lock_blocks();
         loop {
             let mut largest = blocks.last_entry()?;
@@ -100,7 +100,8 @@ impl<B: PooledBlock> MemoryPool<B> {
         stats.peak.saturating_sub(stats.in_use).saturating_sub(stats.kept)
     }
 
-    /// Locks the map. A panic elsewhere leaves it valid, since it holds whole blocks only.
+    /// Locks the map of kept blocks by size. A panic while it is locked leaves it valid, since it holds whole blocks
+    /// only.
     fn lock_blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<B>>> {
         self.blocks.lock()
     }

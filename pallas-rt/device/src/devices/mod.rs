@@ -46,7 +46,7 @@ mod storage;
 
 pub use buffer::{Buffer, BufferMut};
 pub use client::Client;
-pub use counters::{CACHE_HITS, Counters, JIT_CALLS, JIT_COMPILES, JIT_TRACES, LAUNCHES, TRACES, counters};
+pub use counters::{CACHE_HITS, Counters, JIT_CALLS, JIT_COMPILES, JIT_TRACES, KERNEL_TRACES, LAUNCHES, counters};
 #[cfg(feature = "gpu")]
 pub use gpu::GpuCounters;
 pub use ledger::MemoryStats;

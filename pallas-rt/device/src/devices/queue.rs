@@ -53,11 +53,11 @@ struct QueueState {
     /// True if a launch is being run, by that thread or by one that waits.
     busy: bool,
     closed: bool,
-    /// The first error that [`LaunchQueue::wait`] has not returned yet.
+    /// The first error that [`LaunchQueue::wait_for_all`] has not returned yet.
     error: Option<Error>,
 }
 
-/// A launch in the queue.
+/// A launch that has not begun: its work, its outcome, and the outcomes of the launches that write its inputs.
 struct QueuedLaunch {
     kernel: String,
     work: Box<dyn FnOnce() -> Result<()> + Send>,
@@ -80,7 +80,7 @@ impl LaunchQueue {
     ///
     /// # Safety
     /// `work` reads only the memory of `reads` and writes only the memory of `writes`.
-    pub(super) unsafe fn add(
+    pub(super) unsafe fn add_launch(
         &self,
         kernel: &str,
         reads: &[&LaunchUses],
@@ -88,7 +88,7 @@ impl LaunchQueue {
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) {
         self.0.wait_for_capacity();
-        let needs = reads.iter().filter_map(|uses| uses.outcome()).collect();
+        let needs = reads.iter().filter_map(|uses| uses.last_write_outcome()).collect();
         let outcome = LaunchOutcome::default();
         let job = QueuedLaunch { kernel: kernel.into(), work: Box::new(work), needs, outcome: outcome.clone() };
         let mut state = self.0.state.lock();
@@ -99,7 +99,7 @@ impl LaunchQueue {
         for uses in writes {
             uses.record_launch(&self.0, &uses.used, state.last);
             uses.record_launch(&self.0, &uses.written, state.last);
-            uses.set_outcome(Some(outcome.clone()));
+            uses.set_last_write_outcome(Some(outcome.clone()));
         }
         state.jobs.push_back(job);
         let running = std::mem::replace(&mut state.running, true);
@@ -120,10 +120,10 @@ impl LaunchQueue {
     /// Waits until all launches have finished.
     ///
     /// # Errors
-    /// The first error of a launch that no `wait` has returned before.
-    pub(super) fn wait(&self) -> Result<()> {
+    /// The first error of a launch that no earlier call has returned.
+    pub(super) fn wait_for_all(&self) -> Result<()> {
         let last = self.0.state.lock().last;
-        self.0.wait(last);
+        self.0.wait_for_launch(last);
         self.0.state.lock().error.take().map_or(Ok(()), Err)
     }
 }
@@ -145,7 +145,7 @@ impl SharedQueue {
         }
         let runner = *self.runner.lock();
         if runner != Some(std::thread::current().id()) {
-            self.wait(last + 1 - MAX_UNFINISHED_LAUNCHES);
+            self.wait_for_launch(last + 1 - MAX_UNFINISHED_LAUNCHES);
         }
     }
 
@@ -199,7 +199,7 @@ impl SharedQueue {
     }
 
     /// Waits until the launch has finished; runs launches meanwhile.
-    fn wait(&self, number: LaunchNumber) {
+    fn wait_for_launch(&self, number: LaunchNumber) {
         if self.has_ended(number) {
             return;
         }
@@ -243,7 +243,7 @@ fn launch_panic_error(kernel: &str, panic: &(dyn Any + Send)) -> Error {
 /// Start of the memory of an operand or a slot; null without memory.
 #[derive(Clone, Copy)]
 pub(super) struct StartPtr(pub(super) *mut u8);
-// SAFETY: an address; `LaunchQueue::add` defines who may use the memory, and when.
+// SAFETY: an address; `LaunchQueue::add_launch` defines who may use the memory, and when.
 unsafe impl Send for StartPtr {}
 // SAFETY: as above.
 unsafe impl Sync for StartPtr {}
@@ -268,9 +268,9 @@ impl LaunchUses {
     }
 
     /// Waits until launch `number`, which uses the block, has finished.
-    fn wait(&self, number: LaunchNumber) {
+    fn wait_for_launch(&self, number: LaunchNumber) {
         if let Some(queue) = self.queue.get() {
-            queue.wait(number);
+            queue.wait_for_launch(number);
         }
     }
 
@@ -281,7 +281,7 @@ impl LaunchUses {
 
     /// Waits until no launch uses the block.
     pub(super) fn wait_for_all(&self) {
-        self.wait(self.used.load(Ordering::Relaxed));
+        self.wait_for_launch(self.used.load(Ordering::Relaxed));
     }
 
     /// Waits until no launch writes the block.
@@ -289,24 +289,24 @@ impl LaunchUses {
     /// # Errors
     /// The error of the launch that wrote it last.
     pub(super) fn wait_for_writes(&self) -> Result<()> {
-        self.wait(self.written.load(Ordering::Relaxed));
-        self.outcome().and_then(|outcome| outcome.get().cloned()).map_or(Ok(()), Err)
+        self.wait_for_launch(self.written.load(Ordering::Relaxed));
+        self.last_write_outcome().and_then(|outcome| outcome.get().cloned()).map_or(Ok(()), Err)
     }
 
     /// Clears the outcome of the last launch that wrote the block, for a caller that replaces its contents.
-    pub(super) fn forget_outcome(&self) {
+    pub(super) fn forget_last_write_outcome(&self) {
         if self.queue.get().is_some() {
-            self.set_outcome(None);
+            self.set_last_write_outcome(None);
         }
     }
 
-    /// Sets the outcome of the last launch that wrote the block.
-    fn set_outcome(&self, outcome: Option<LaunchOutcome>) {
+    /// Sets the outcome of the last launch that wrote the block, or forgets it if `outcome` is `None`.
+    fn set_last_write_outcome(&self, outcome: Option<LaunchOutcome>) {
         *self.outcome.lock() = outcome;
     }
 
     /// Outcome of the last launch that wrote the block, if it may have failed.
-    fn outcome(&self) -> Option<LaunchOutcome> {
+    fn last_write_outcome(&self) -> Option<LaunchOutcome> {
         self.queue.get()?;
         self.outcome.lock().clone()
     }
@@ -329,7 +329,7 @@ mod tests {
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) {
         // SAFETY: the work uses no block.
-        unsafe { queue.add("k", reads, writes, work) }
+        unsafe { queue.add_launch("k", reads, writes, work) }
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
         go.send(()).expect("the first launch waits");
         assert_eq!(y.wait_for_writes(), Ok(()));
         assert!(!x.is_busy(), "it came before");
-        assert_eq!(queue.wait(), Ok(()));
+        assert_eq!(queue.wait_for_all(), Ok(()));
     }
 
     #[test]
@@ -379,8 +379,8 @@ mod tests {
         assert_eq!((x.wait_for_writes(), y.wait_for_writes()), (Err(failure()), Err(failure())));
         let panicked = z.wait_for_writes().expect_err("it panicked").to_string();
         assert!(panicked.contains("its launch panicked: as it is made to"), "{panicked}");
-        assert_eq!((queue.wait(), queue.wait()), (Err(failure()), Ok(())));
-        x.forget_outcome();
+        assert_eq!((queue.wait_for_all(), queue.wait_for_all()), (Err(failure()), Ok(())));
+        x.forget_last_write_outcome();
         assert_eq!(x.wait_for_writes(), Ok(()));
     }
 
@@ -409,7 +409,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(queue.wait(), Ok(()));
+        assert_eq!(queue.wait_for_all(), Ok(()));
         let ran = ran.lock();
         for thread in 0..4 {
             let own: Vec<i32> = ran.iter().filter(|(t, _)| *t == thread).map(|(_, i)| *i).collect();

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::ledger::MemoryLedger;
 use super::lowered_cache::KernelSource;
 use super::name::Device;
-use super::storage::{InitialContents, Storage};
+use super::storage::{BufferStorage, InitialContents};
 use crate::error::Result;
 use pallas_ir::{At, Diag, Kernel, Literal, Loc, Operand, OperandKind, Semantics};
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ pub trait Runtime: Any + Send + Sync {
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory), [`Error::Limit`](crate::Error::Limit); nothing is reserved then.
-    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<Storage>;
+    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<BufferStorage>;
 
     /// Returns memory to the system that was freed and is kept for reuse.
     fn release_kept_memory(&self);
@@ -67,7 +67,7 @@ pub trait Executable: Any + Send + Sync {
     fn memory_needed(&self, client: &Client, geometry: &LaunchGeometry) -> Result<u64>;
 
     /// Estimated size of the compiled form in bytes.
-    fn estimated_bytes(&self) -> u64;
+    fn estimated_compiled_bytes(&self) -> u64;
 
     /// Launches all programs; there must be at least one. The work may go on after this returns.
     ///

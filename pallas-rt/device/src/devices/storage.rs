@@ -18,8 +18,8 @@ pub enum InitialContents {
     Zeros,
 }
 
-/// The memory of a buffer.
-pub enum Storage {
+/// The memory of a buffer: a block of the host, or memory of a device that a driver accesses.
+pub enum BufferStorage {
     /// Bytes that the host can address.
     Host(HostMemory),
     /// Memory of a device, accessed through a driver.

@@ -65,7 +65,7 @@ impl Secret {
 }
 
 /// Returns true if a folder belongs to this user and others may not write to it.
-pub(super) fn is_private(folder: &Path) -> bool {
+pub(super) fn is_writable_only_by_user(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|about| about.is_dir() && is_owned_by_user(&about))
 }
 

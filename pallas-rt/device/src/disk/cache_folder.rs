@@ -1,5 +1,5 @@
 //! Choice of the disk cache's folder, made once: by the program, by the environment, or as the user's cache folder.
-use super::store::{Store, Writers};
+use super::store::{AllowedWriters, Store};
 use crate::error::{DisplayedBytes, Error, Result};
 use serde::Serialize;
 use std::fmt;
@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 const FOLDER_VARIABLE: &str = "PALLAS_CACHE_DIR";
 const LIMIT_VARIABLE: &str = "PALLAS_CACHE_MIB";
 const POLICY_VARIABLE: &str = "PALLAS_CACHE_POLICY";
-/// Default limit of the folder, in bytes.
-const DEFAULT_LIMIT_BYTES: u64 = 256 << 20;
+/// Default maximum size of the disk cache's folder, in bytes.
+const DEFAULT_FOLDER_LIMIT_BYTES: u64 = 256 << 20;
 
 /// Location of compiled kernels and tuning results that outlive the process, and who writes there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -72,7 +72,7 @@ impl DiskCache {
             _ => dirs::cache_dir().map(|folder| folder.join("pallas")),
         };
         let limit = match std::env::var(LIMIT_VARIABLE) {
-            Err(_) => DEFAULT_LIMIT_BYTES,
+            Err(_) => DEFAULT_FOLDER_LIMIT_BYTES,
             Ok(value) => match value.parse::<u64>() {
                 Ok(mib) => mib.saturating_mul(1 << 20),
                 Err(_) => {
@@ -108,9 +108,9 @@ impl DiskCache {
     fn open_store(&self) -> Option<Store> {
         let (folder, limit, writers) = match self {
             DiskCache::Off => return None,
-            DiskCache::At { folder, limit } => (folder, limit, Writers::All),
-            DiskCache::SingleWriter { folder, limit } => (folder, limit, Writers::One),
-            DiskCache::Reader { folder, limit } => (folder, limit, Writers::Others),
+            DiskCache::At { folder, limit } => (folder, limit, AllowedWriters::All),
+            DiskCache::SingleWriter { folder, limit } => (folder, limit, AllowedWriters::One),
+            DiskCache::Reader { folder, limit } => (folder, limit, AllowedWriters::Others),
         };
         Some(Store::with_writers(writers, folder.clone(), *limit))
     }
@@ -133,15 +133,15 @@ struct ChosenCache {
     by: String,
 }
 
-/// The choice of this process; set once.
+/// The disk cache of this process, with the call or use that chose it; set once.
 static CHOSEN_CACHE: OnceLock<ChosenCache> = OnceLock::new();
 
-/// Returns the process' choice of the disk cache; if there is none yet it is `cache`, and `by` names the call or use
-/// that made it.
-fn get_or_choose(cache: DiskCache, by: String) -> &'static ChosenCache {
+/// Returns the process' choice of the disk cache; if there is none yet it is `cache`, and `chosen_by` names the call or
+/// use that made it.
+fn get_or_choose_cache(cache: DiskCache, chosen_by: String) -> &'static ChosenCache {
     CHOSEN_CACHE.get_or_init(|| {
         let store = cache.open_store();
-        ChosenCache { cache, store, by }
+        ChosenCache { cache, store, by: chosen_by }
     })
 }
 
@@ -157,23 +157,24 @@ pub fn set_disk_cache(cache: DiskCache) -> Result<()> {
     choose_cache(&cache, &format!("`set_disk_cache` at {}", Location::caller()))
 }
 
-/// Chooses the disk cache as [`set_disk_cache`] does; `by` names the call or use, for messages.
-pub fn choose_cache(cache: &DiskCache, by: &str) -> Result<()> {
+/// Chooses the disk cache as [`set_disk_cache`] does; `chosen_by` names the call or use, for messages.
+pub fn choose_cache(cache: &DiskCache, chosen_by: &str) -> Result<()> {
     if let Some(folder) = cache.folder()
         && folder.exists()
-        && !super::authentication::is_private(folder)
+        && !super::authentication::is_writable_only_by_user(folder)
         && CHOSEN_CACHE.get().is_none()
     {
         let message = "others can write to this folder, so kernels read from it could be anybody's: \
                        choose a folder of this user's own, or `chmod go-w` it";
         return Err(Error::File { path: folder.display().to_string(), message: message.into() });
     }
-    choose_cache_unchecked(cache, by)
+    choose_cache_unchecked(cache, chosen_by)
 }
 
-/// Chooses the disk cache that the environment states: unlike in [`choose_cache`], an unusable folder is not an error.
-pub fn choose_cache_unchecked(cache: &DiskCache, by: &str) -> Result<()> {
-    let now = get_or_choose(cache.clone(), by.to_string());
+/// Chooses the disk cache as [`choose_cache`] does, but accepts an unusable folder, as for a choice of the environment;
+/// `chosen_by` names the call or use, for messages.
+pub fn choose_cache_unchecked(cache: &DiskCache, chosen_by: &str) -> Result<()> {
+    let now = get_or_choose_cache(cache.clone(), chosen_by.to_string());
     if now.cache == *cache {
         return Ok(());
     }
@@ -190,10 +191,10 @@ pub fn disk_cache() -> Option<DiskCache> {
     CHOSEN_CACHE.get().map(|settled| settled.cache.clone())
 }
 
-/// Chooses the environment's cache if none is chosen yet; `by` names the first use.
-pub(super) fn choose_env_cache(by: impl FnOnce() -> String) -> Result<()> {
+/// Chooses the environment's cache if none is chosen yet; `chosen_by` returns the name of the first use.
+pub(super) fn choose_env_cache(chosen_by: impl FnOnce() -> String) -> Result<()> {
     if CHOSEN_CACHE.get().is_none() {
-        get_or_choose(DiskCache::from_env()?, by());
+        get_or_choose_cache(DiskCache::from_env()?, chosen_by());
     }
     Ok(())
 }

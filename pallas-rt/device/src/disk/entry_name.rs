@@ -2,7 +2,7 @@
 use sha2::{Digest, Sha256};
 
 /// Version of the files' layout; raise it when the layout changes.
-const LAYOUT_VERSION: &str = "2";
+const ENTRY_LAYOUT_VERSION: &str = "2";
 
 /// Key of an entry: its kind, and a hash of everything that determines it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -14,10 +14,11 @@ pub struct EntryKey {
 impl EntryKey {
     /// Creates the key of an entry that is determined by `parts` and by the sources of this crate.
     pub fn new(kind: &'static str, parts: &[&str]) -> EntryKey {
-        let versions = [LAYOUT_VERSION, env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION];
+        let versions = [ENTRY_LAYOUT_VERSION, env!("CARGO_PKG_VERSION"), env!("PALLAS_SOURCES"), pallas_ir::VERSION];
         EntryKey::from_versions(versions, kind, parts)
     }
-    /// Creates a key from versions, kind and parts.
+    /// Creates the key of an entry of this kind from `parts` and from the versions of the files' layout, of this crate,
+    /// of its sources and of the tile IR.
     fn from_versions(versions: [&str; 4], kind: &'static str, parts: &[&str]) -> EntryKey {
         let mut hasher = Sha256::new();
         for part in versions.iter().chain(&[kind]).chain(parts) {

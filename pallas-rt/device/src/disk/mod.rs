@@ -25,7 +25,7 @@ pub use cache_folder::{DiskCache, disk_cache, set_disk_cache};
 pub use cache_folder::{choose_cache, choose_cache_unchecked, chosen_or_env_cache, disk_store};
 pub use entry_name::EntryKey;
 pub use store::Store;
-pub use store::{HITS, MISSES, REMOVED, WRITES};
+pub use store::{DISK_HITS, DISK_MISSES, DISK_REMOVALS, DISK_WRITES};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

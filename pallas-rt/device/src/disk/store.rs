@@ -24,20 +24,20 @@ const ABANDONED_FILE_AGE: Duration = Duration::from_secs(3600);
 const USE_MARK_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Number of entries that this process looked for and did not find.
-pub static MISSES: AtomicU64 = AtomicU64::new(0);
+pub static DISK_MISSES: AtomicU64 = AtomicU64::new(0);
 /// Number of entries that this process used.
-pub static HITS: AtomicU64 = AtomicU64::new(0);
+pub static DISK_HITS: AtomicU64 = AtomicU64::new(0);
 /// Number of entries that this process wrote.
-pub static WRITES: AtomicU64 = AtomicU64::new(0);
+pub static DISK_WRITES: AtomicU64 = AtomicU64::new(0);
 /// Number of entries that this process deleted.
-pub static REMOVED: AtomicU64 = AtomicU64::new(0);
+pub static DISK_REMOVALS: AtomicU64 = AtomicU64::new(0);
 
 /// Name of the file that a single writer keeps locked.
 const WRITER_LOCK_FILE: &str = "writer";
 
 /// Processes that may write the entries of a folder: all, the first that opens it, or only others than this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Writers {
+pub enum AllowedWriters {
     /// Any number of processes, at once.
     All,
     /// The first process that opens the folder.
@@ -51,7 +51,7 @@ pub enum Writers {
 pub struct Store {
     folder: PathBuf,
     limit: u64,
-    writers: Writers,
+    writers: AllowedWriters,
     /// The single writer's locked file if this process is the writer; unset before the first attempt to write.
     writer: OnceLock<Option<File>>,
     /// The secret by which entries are signed; set at the first use.
@@ -63,11 +63,11 @@ pub struct Store {
 impl Store {
     /// Opens a folder that every process may write to; `limit` is its maximum size in bytes.
     pub fn new(folder: PathBuf, limit: u64) -> Store {
-        Store::with_writers(Writers::All, folder, limit)
+        Store::with_writers(AllowedWriters::All, folder, limit)
     }
 
     /// Opens a folder that these processes write to; `limit` is its maximum size in bytes.
-    pub fn with_writers(writers: Writers, folder: PathBuf, limit: u64) -> Store {
+    pub fn with_writers(writers: AllowedWriters, folder: PathBuf, limit: u64) -> Store {
         let (writer, secret) = (OnceLock::new(), OnceLock::new());
         Store { folder, limit, writers, writer, secret, unmeasured: AtomicU64::new(0) }
     }
@@ -76,9 +76,9 @@ impl Store {
     /// once that it is not.
     fn may_write(&self) -> bool {
         match self.writers {
-            Writers::All => true,
-            Writers::Others => false,
-            Writers::One => self.writer.get_or_init(|| self.lock_writer_file()).is_some(),
+            AllowedWriters::All => true,
+            AllowedWriters::Others => false,
+            AllowedWriters::One => self.writer.get_or_init(|| self.lock_writer_file()).is_some(),
         }
     }
 
@@ -103,7 +103,7 @@ impl Store {
 
     /// The folder's secret, if nobody else can write to the folder; `make` returns or creates it.
     fn find_secret(&self, make: impl FnOnce() -> Option<Secret>) -> Option<&Secret> {
-        if !authentication::is_private(&self.folder) {
+        if !authentication::is_writable_only_by_user(&self.folder) {
             return None;
         }
         if self.secret.get().is_none() {
@@ -137,7 +137,7 @@ impl Store {
         match (&value, bytes) {
             (Some(_), _) => self.record_hit(key),
             (None, bytes) => {
-                MISSES.fetch_add(1, Relaxed);
+                DISK_MISSES.fetch_add(1, Relaxed);
                 if bytes.is_some() {
                     self.remove(key);
                 }
@@ -148,7 +148,7 @@ impl Store {
 
     /// Counts a use of an entry, and marks it as recently used for eviction.
     pub fn record_hit(&self, key: &EntryKey) {
-        HITS.fetch_add(1, Relaxed);
+        DISK_HITS.fetch_add(1, Relaxed);
         let path = self.path(key);
         if time_since_use(&path).is_some_and(|age| age > USE_MARK_INTERVAL)
             && self.may_write()
@@ -161,17 +161,18 @@ impl Store {
     /// Deletes an entry that is invalid or useless.
     pub fn remove(&self, key: &EntryKey) {
         if self.may_write() && fs::remove_file(self.path(key)).is_ok() {
-            REMOVED.fetch_add(1, Relaxed);
+            DISK_REMOVALS.fetch_add(1, Relaxed);
         }
     }
 
-    /// Writes an entry, or replaces it, atomically.
+    /// Writes an entry, or replaces it, atomically, and evicts others if the folder exceeds its limit. Writes nothing
+    /// if the entry is too large or this process may not write; failures are no errors.
     pub fn write(&self, key: &EntryKey, body: &[u8]) {
-        let size = allocated_bytes(body.len() as u64);
+        let size = allocated_disk_bytes(body.len() as u64);
         if size > self.limit || !self.may_write() || self.try_write(key, body).is_err() {
             return;
         }
-        WRITES.fetch_add(1, Relaxed);
+        DISK_WRITES.fetch_add(1, Relaxed);
         let left = self.unmeasured.load(Relaxed);
         self.unmeasured.store(left.saturating_sub(size), Relaxed);
         if left <= size {
@@ -234,7 +235,7 @@ impl Store {
                     let _ = fs::remove_file(&path);
                 }
             } else if about.is_file() && EntryKey::is_entry_name(&name) {
-                entries.push((modified, allocated_bytes(about.len()), path));
+                entries.push((modified, allocated_disk_bytes(about.len()), path));
             }
         }
         let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
@@ -248,7 +249,7 @@ impl Store {
                 return;
             }
             if fs::remove_file(&path).is_ok() {
-                REMOVED.fetch_add(1, Relaxed);
+                DISK_REMOVALS.fetch_add(1, Relaxed);
                 total -= size;
             }
         }
@@ -256,8 +257,8 @@ impl Store {
 }
 
 /// Disk space that a file of this length takes, in file systems with blocks of 4 KiB.
-fn allocated_bytes(bytes: u64) -> u64 {
-    bytes.next_multiple_of(4096)
+fn allocated_disk_bytes(file_bytes: u64) -> u64 {
+    file_bytes.next_multiple_of(4096)
 }
 
 /// Time since a file was last written or used.

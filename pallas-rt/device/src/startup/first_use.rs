@@ -97,7 +97,7 @@ pub fn get_or_freeze_config(use_name: &str, at: &Location<'_>) -> Result<&'stati
     Ok(&FROZEN_CONFIG.get().expect("it has been fixed").config)
 }
 
-/// Description of the first use, which fixed the configuration.
+/// Returns the description of the first use, which fixed the startup configuration; `None` before it.
 #[cfg(feature = "mpi")]
 pub fn first_use_description() -> Option<&'static str> {
     FROZEN_CONFIG.get().map(|fixed| &fixed.by[..])

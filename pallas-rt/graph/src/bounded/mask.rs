@@ -11,11 +11,11 @@
 //! pad, concatenate, reverse     positions after the existing elements are computed from their number (`masked_moves`)
 //! ```
 use super::{GraphMismatch, SizeTable, graphs_called_by};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::Call;
 use crate::dynamic::Dynamic;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Access, Broadcast, Iota, NestAxisRole, Position, SortOrder, Windows};
+use pallas_ir::structural::{AccessForm, AffinePosition, Broadcast, IndexedWindows, Iota, NestAxisRole, SortOrder};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,7 +29,7 @@ pub(crate) struct MaskingContext<'a> {
 
 /// A called graph after masking, with its parameters for the extents and constants that depend on the sizes, by index
 /// in the [`SizeTable`].
-pub(crate) type MaskedGraph = (Graph, BTreeMap<usize, Var>);
+pub(crate) type MaskedGraphAndParams = (Graph, BTreeMap<usize, Var>);
 
 /// The rule that makes one call for all sizes up to bounds: elements that a smaller size lacks are masked. No method
 /// has a default.
@@ -41,14 +41,14 @@ pub(crate) trait CallMasking {
     /// The difference between the calls, as text.
     fn check_same_call(&self, other: &Call, is_same_type: bool) -> Result<(), String>;
     /// Returns the integer attributes that may depend on the size, such as the number of steps.
-    fn size_attributes(&self) -> Vec<usize>;
+    fn size_dependent_attributes(&self) -> Vec<usize>;
     /// Appends the call for all sizes. `masked_graphs` are the call's graphs after masking, each with the parameters
     /// for its table entries. `attribute_indices` has the table index of each integer attribute; `None` for one that is
     /// constant.
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        masked_graphs: Vec<MaskedGraph>,
+        masked_graphs: Vec<MaskedGraphAndParams>,
         attribute_indices: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var>;
@@ -197,10 +197,12 @@ impl<'a> GraphMasker<'a> {
         }
         let n = self.size_table_param(table_index);
         let line = [shape[axis]];
-        let at = self.to.push_valid(StructuralOp::from(Iota { shape: dims(&line), axis: 0, dtype: DType::I32 }), &[]);
-        let end = self.to.push_valid(StructuralOp::from(Broadcast::to(dims(&line))), &[n]);
+        let at = self
+            .to
+            .push_valid(StructuralOp::from(Iota { shape: constant_dims(&line), axis: 0, dtype: DType::I32 }), &[]);
+        let end = self.to.push_valid(StructuralOp::from(Broadcast::to(constant_dims(&line))), &[n]);
         let v = self.to.push_valid(ScalarOp::Lt, &[at, end]);
-        let wide = Broadcast { to: dims(shape), dims: vec![axis] };
+        let wide = Broadcast { to: constant_dims(shape), dims: vec![axis] };
         let v = if shape.len() == 1 { v } else { self.to.push_valid(StructuralOp::from(wide), &[v]) };
         self.exists.insert(key, v);
         v
@@ -211,7 +213,7 @@ impl<'a> GraphMasker<'a> {
     fn fill_structural_operands(&mut self, op: &StructuralOp, equation: usize, args: &mut [Var]) {
         let graph = self.graphs[0];
         let e = &graph.equations[equation];
-        let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
+        let shapes: Vec<_> = e.args.iter().map(|&a| constant_dims(&graph.ty(a).shape)).collect();
         let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
         let Some(dtype) = e.args.first().map(|&a| graph.ty(a).dtype) else { return };
         let zero = Literal::new(dtype, 0.0);
@@ -227,27 +229,28 @@ impl<'a> GraphMasker<'a> {
             }
         }
         match op.access(&shapes) {
-            Access::Contract { contract, .. } => {
+            AccessForm::Contract { contract, .. } => {
                 for (a, b) in contract {
                     self.fill_nonexistent_in_operand(e, args, 0, a, zero);
                     self.fill_nonexistent_in_operand(e, args, 1, b, Literal::new(graph.ty(e.args[1]).dtype, 0.0));
                 }
             }
-            Access::Fold { op, axes } => {
+            AccessForm::Fold { op, axes } => {
                 let neutral = op.neutral(dtype).expect("it is a monoid");
                 axes.into_iter().for_each(|axis| self.fill_nonexistent_in_operand(e, args, 0, axis, neutral));
             }
-            Access::Scan { op, axis, reverse: true } => {
+            AccessForm::Scan { op, axis, reverse: true } => {
                 self.fill_nonexistent_in_operand(e, args, 0, axis, op.neutral(dtype).expect("it is a monoid"));
             }
-            Access::Nest(nest) => {
+            AccessForm::Nest(nest) => {
                 // With several operands the elements are multiplied and then added, so zero is neutral.
                 let neutral =
                     if nest.operands.len() > 1 { zero } else { nest.op.neutral(dtype).expect("it is a monoid") };
                 for (operand, positions) in nest.operands.iter().enumerate() {
                     for (axis, position) in positions.iter().enumerate() {
                         let is_kept = |&(loop_, _): &(usize, i64)| {
-                            nest.axes[loop_].role == NestAxisRole::Parallel && *position == Position::from_axis(loop_)
+                            nest.axes[loop_].role == NestAxisRole::Parallel
+                                && *position == AffinePosition::from_axis(loop_)
                         };
                         if !position.terms.first().is_some_and(is_kept) {
                             self.fill_nonexistent_in_operand(e, args, operand, axis, neutral);
@@ -255,36 +258,36 @@ impl<'a> GraphMasker<'a> {
                     }
                 }
             }
-            Access::Arg { max, axis } => {
+            AccessForm::Arg { max, axis } => {
                 let last = if max { Literal::lowest(dtype) } else { Literal::highest(dtype) };
                 self.fill_nonexistent_in_operand(e, args, 0, axis, last);
             }
-            Access::Sort { axis, order, .. } => {
+            AccessForm::Sort { axis, order, .. } => {
                 self.fill_nonexistent_in_operand(e, args, 0, axis, value_sorted_last(order, dtype))
             }
-            Access::Gather { windows, checked } => {
+            AccessForm::Gather { windows, checked } => {
                 if checked {
                     self.fill_nonexistent_starts(e, args, &windows, |dtype| Literal::new(dtype, 0.0));
                 }
                 self.clamp_gather_starts(equation, args, &windows);
             }
-            Access::Scatter { windows, .. } => self.fill_nonexistent_starts(e, args, &windows, Literal::lowest),
-            Access::Map(_)
-            | Access::Flat
-            | Access::Scan { reverse: false, .. }
-            | Access::Iota { .. }
-            | Access::Cast
-            | Access::Bitcast
-            | Access::Powi(_) => {}
+            AccessForm::Scatter { windows, .. } => self.fill_nonexistent_starts(e, args, &windows, Literal::lowest),
+            AccessForm::Map(_)
+            | AccessForm::Flat
+            | AccessForm::Scan { reverse: false, .. }
+            | AccessForm::Iota { .. }
+            | AccessForm::Cast
+            | AccessForm::Bitcast
+            | AccessForm::Powi(_) => {}
         }
     }
 
-    /// Replaces the start positions of a gather or scatter that do not exist.
+    /// Replaces those start positions of a gather or scatter that a smaller size lacks by `fill` of their element type.
     fn fill_nonexistent_starts(
         &mut self,
         e: &Equation,
         args: &mut [Var],
-        windows: &Windows,
+        windows: &IndexedWindows,
         fill: impl Fn(DType) -> Literal,
     ) {
         let Type { dtype, shape } = self.graphs[0].ty(e.args[1]);
@@ -294,7 +297,7 @@ impl<'a> GraphMasker<'a> {
     }
 
     /// Limits the start positions of a gather to those at which the whole window exists.
-    fn clamp_gather_starts(&mut self, equation: usize, args: &mut [Var], windows: &Windows) {
+    fn clamp_gather_starts(&mut self, equation: usize, args: &mut [Var], windows: &IndexedWindows) {
         let e = &self.graphs[0].equations[equation];
         let ty = self.graphs[0].ty(e.args[1]).clone();
         for (axis, window) in windows.axes.iter().enumerate() {
@@ -311,7 +314,7 @@ impl<'a> GraphMasker<'a> {
             let least = self.to.push_valid(ScalarOp::Minimum, &[args[1], last]);
             args[1] = match windows.vector {
                 Some(vector) if ty.shape[vector] > 1 => {
-                    let iota = Iota { shape: dims(&ty.shape), axis: vector, dtype: DType::I32 };
+                    let iota = Iota { shape: constant_dims(&ty.shape), axis: vector, dtype: DType::I32 };
                     let at = self.to.push_valid(StructuralOp::from(iota), &[]);
                     let own = self.to.splat(Literal::int(DType::I32, k as i64), &ty.shape);
                     let is_own = self.to.push_valid(ScalarOp::Eq, &[at, own]);
@@ -325,13 +328,17 @@ impl<'a> GraphMasker<'a> {
     /// Returns the extent at a table index minus `subtrahend`, as an i32 scalar.
     fn extent_minus(&mut self, table_index: usize, subtrahend: i64) -> Var {
         let n = self.size_table_param(table_index);
-        let by = self.to.int(subtrahend);
+        let by = self.to.i32_literal(subtrahend);
         self.to.push_valid(ScalarOp::Sub, &[n, by])
     }
 
     /// Broadcasts a scalar to a shape.
     pub(super) fn broadcast_scalar(&mut self, v: Var, shape: &[usize]) -> Var {
-        if shape.is_empty() { v } else { self.to.push_valid(StructuralOp::from(Broadcast::to(dims(shape))), &[v]) }
+        if shape.is_empty() {
+            v
+        } else {
+            self.to.push_valid(StructuralOp::from(Broadcast::to(constant_dims(shape))), &[v])
+        }
     }
 
     /// Limits the positions of a dynamic window to those at which the whole window exists.
@@ -369,9 +376,13 @@ impl<'a> GraphMasker<'a> {
 fn gather_window_extent(graph: &Graph, equation: usize, axis: usize) -> Option<Dim> {
     let e = &graph.equations[equation];
     let Op::Structural(op) = &e.op else { return None };
-    let shapes: Vec<_> = e.args.iter().map(|&a| dims(&graph.ty(a).shape)).collect();
+    let shapes: Vec<_> = e.args.iter().map(|&a| constant_dims(&graph.ty(a).shape)).collect();
     let shapes: Vec<&[_]> = shapes.iter().map(|s| &s[..]).collect();
-    if let Access::Gather { windows, .. } = op.access(&shapes) { Some(windows.axes[axis].size.clone()) } else { None }
+    if let AccessForm::Gather { windows, .. } = op.access(&shapes) {
+        Some(windows.axes[axis].size.clone())
+    } else {
+        None
+    }
 }
 
 /// Returns a value that a sort places after all others; since sorts are stable, it stays after equal existing elements

@@ -6,8 +6,8 @@ use pallas_ir::structural::{Concat, Pad, Reverse};
 use pallas_ir::{Dim, Literal, ScalarOp, StructuralOp, Type};
 
 impl GraphMasker<'_> {
-    /// Appends the masked form of structural equation number `equation` if it depends on where an axis ends; `None` if
-    /// it does not.
+    /// Appends structural equation number `equation` in a form that computes positions from the parameters that hold
+    /// the actual sizes; `None`, and nothing is appended, if the operation does not depend on where an axis ends.
     pub(super) fn mask_end_dependent_op(&mut self, op: &StructuralOp, equation: usize, args: &[Var]) -> Option<Var> {
         let e = &self.graphs[0].equations[equation];
         match op {
@@ -56,7 +56,7 @@ impl GraphMasker<'_> {
             StructuralOp::Concat(Concat { axis }) => {
                 let before = e.args.len().saturating_sub(1);
                 let moves = e.args[..before].iter().any(|&a| self.extent_table_index(a, *axis).is_some());
-                moves.then(|| self.concat(e, *axis, args))
+                moves.then(|| self.push_masked_concat(e, *axis, args))
             }
             StructuralOp::Reverse(Reverse { axes }) => {
                 let moves = axes.iter().any(|&axis| self.extent_table_index(e.args[0], axis).is_some());
@@ -86,15 +86,15 @@ impl GraphMasker<'_> {
     fn table_param_or_constant(&mut self, table_index: Option<usize>, constant: usize) -> Var {
         match table_index {
             Some(number) => self.size_table_param(number),
-            None => self.to.int(constant as i64),
+            None => self.to.i32_literal(constant as i64),
         }
     }
 
     /// Appends a concatenation along `axis` that writes each operand after the existing elements of those before it.
-    fn concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
+    fn push_masked_concat(&mut self, e: &Equation, axis: usize, args: &[Var]) -> Var {
         let Type { dtype, shape } = self.graphs[0].ty(e.result()).clone();
         let mut all = self.to.splat(Literal::new(dtype, 0.0), &shape);
-        let zero = self.to.int(0);
+        let zero = self.to.i32_literal(0);
         let mut first = zero;
         for (&old, &v) in e.args.iter().zip(args) {
             let mut at = vec![zero; shape.len()];
@@ -116,8 +116,8 @@ impl GraphMasker<'_> {
         high[axis] = Dim::from(shape[axis]);
         let pad = Pad { low: vec![Dim::from(0i64); shape.len()], high };
         let wide = self.to.push_valid(StructuralOp::from(pad), &[v, zero]);
-        let mut at = vec![self.to.int(0); shape.len()];
-        let (n, bound) = (self.size_table_param(table_index), self.to.int(shape[axis] as i64));
+        let mut at = vec![self.to.i32_literal(0); shape.len()];
+        let (n, bound) = (self.size_table_param(table_index), self.to.i32_literal(shape[axis] as i64));
         at[axis] = self.to.push_valid(ScalarOp::Sub, &[bound, n]);
         self.to.push_dynamic_slice(wide, &shape, &at)
     }

@@ -25,7 +25,7 @@ use crate::dead_code::without_dead_equations;
 use crate::graph::{Graph, Op};
 use crate::simplify::inlined;
 use mask::MaskingContext;
-pub(crate) use mask::{CallMasking, GraphMasker, MaskedGraph};
+pub(crate) use mask::{CallMasking, GraphMasker, MaskedGraphAndParams};
 use pallas_ir::{DType, Literal, Loc, StructuralOp, Type};
 use std::collections::HashMap;
 use trace_comparison::check_same_function;
@@ -64,7 +64,8 @@ struct LinearExtent {
     slopes: Vec<usize>,
 }
 
-/// The extents and constants that differ between the samples; each entry is a parameter of the masked graph.
+/// The extents and constants of a traced function that differ between its traces for several sizes; each is a
+/// parameter of the one graph that serves all sizes.
 #[derive(Default)]
 struct SizeTable {
     extents: Vec<LinearExtent>,
@@ -81,7 +82,7 @@ fn inline_and_prune(graph: &Graph) -> Graph {
     let mut graph = without_dead_equations(inlined(graph));
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
-            e.op = call.map(inline_and_prune).into();
+            e.op = call.map_graphs(inline_and_prune).into();
         }
     }
     graph
@@ -292,7 +293,7 @@ impl BoundedGraph {
 /// a scan, starts of a slice, elements that a pad adds in front. For each attribute there is one value for each sample.
 fn attributes_in_each_sample(samples: &[&Graph], equation: usize) -> Vec<Vec<usize>> {
     let of = |graph: &&Graph| match &graph.equations[equation].op {
-        Op::Call(call) => call.sized().map_or(vec![], |sized| sized.size_attributes()),
+        Op::Call(call) => call.sized().map_or(vec![], |sized| sized.size_dependent_attributes()),
         Op::Structural(StructuralOp::Slice(slice)) => slice.start.iter().map(|&start| start as usize).collect(),
         Op::Structural(StructuralOp::Pad(pad)) => {
             // Negative padding is the same in all samples.

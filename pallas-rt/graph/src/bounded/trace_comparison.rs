@@ -4,10 +4,10 @@
 //! the larger one, or from elements that `mask` makes neutral. The elements that exist are always at the start of an
 //! array.
 use super::GraphMismatch;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::structural::{Access, MapPiece, Nest, Windows};
+use pallas_ir::structural::{AccessForm, IndexedWindows, LoopNest, MapPiece};
 use pallas_ir::{Dim, Loc, StructuralOp, Type};
 
 /// Checks that `other` is the graph of the same function as `bound`, which was traced for the bounds, for other sizes.
@@ -70,21 +70,22 @@ fn check_same_op(a: &Op, a_types: &[Type], b: &Op, b_types: &[Type]) -> Result<(
     }
 }
 
-/// Checks that two structural operations agree: by their access forms, or because `mask` handles the difference.
+/// Checks that two structural operations, traced for different sizes, read their operands' elements in the same way,
+/// or differ only in where elements begin or end, which the graph for all sizes computes.
 fn check_same_structural_op(
     a: &StructuralOp,
     a_types: &[Type],
     b: &StructuralOp,
     b_types: &[Type],
 ) -> Result<(), String> {
-    let shapes = |types: &[Type]| -> Vec<Vec<Dim>> { types.iter().map(|ty| dims(&ty.shape)).collect() };
+    let shapes = |types: &[Type]| -> Vec<Vec<Dim>> { types.iter().map(|ty| constant_dims(&ty.shape)).collect() };
     let (a_shapes, b_shapes) = (shapes(a_types), shapes(b_types));
     let (a_args, b_args): (Vec<&[Dim]>, Vec<&[Dim]>) =
         (a_shapes.iter().map(|s| &s[..]).collect(), b_shapes.iter().map(|s| &s[..]).collect());
     let result = |op: &StructuralOp, args: &[&[Dim]]| op.infer(args, &pallas_ir::Facts::default()).unwrap_or_default();
     let (a_result, b_result) = (result(a, &a_args), result(b, &b_args));
     let does = match (a.access(&a_args), b.access(&b_args)) {
-        (Access::Nest(a_nest), Access::Nest(b_nest)) => {
+        (AccessForm::Nest(a_nest), AccessForm::Nest(b_nest)) => {
             let acc = |op: &StructuralOp| if let StructuralOp::Conv(conv) = op { Some(conv.acc) } else { None };
             acc(a) == acc(b) && is_same_nest(&a_nest, &b_nest)
         }
@@ -92,20 +93,20 @@ fn check_same_structural_op(
         _ if a.without_sizes() != b.without_sizes() => false,
         // `mask` computes from the sizes where the elements end.
         _ if matches!(a, StructuralOp::Concat(_) | StructuralOp::Reverse(_)) => true,
-        (Access::Map(a), Access::Map(b)) => {
+        (AccessForm::Map(a), AccessForm::Map(b)) => {
             a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| is_same_piece(a, &a_result, b, &b_result))
         }
-        (Access::Flat, Access::Flat) => {
+        (AccessForm::Flat, AccessForm::Flat) => {
             let number = |dims: &[Dim]| -> Vec<i64> { dims.iter().map(|d| d.as_number().unwrap_or(0)).collect() };
             reshape_keeps_axis_prefixes(
                 [&number(a_args[0]), &number(&a_result)],
                 [&number(b_args[0]), &number(&b_result)],
             )
         }
-        (Access::Gather { windows: a, .. }, Access::Gather { windows: b, .. }) => {
-            is_same_windows(&a, a_args[0], &b, b_args[0])
+        (AccessForm::Gather { windows: a, .. }, AccessForm::Gather { windows: b, .. }) => {
+            has_same_windows(&a, a_args[0], &b, b_args[0])
         }
-        (Access::Scatter { windows: a, .. }, Access::Scatter { windows: b, .. }) => {
+        (AccessForm::Scatter { windows: a, .. }, AccessForm::Scatter { windows: b, .. }) => {
             let is_safe = |axis: usize| {
                 let (of_a, of_b) = (&a.axes[axis].size, &b.axes[axis].size);
                 let (of_operand, of_other) = (&a_args[0][axis], &b_args[0][axis]);
@@ -115,7 +116,7 @@ fn check_same_structural_op(
                     None => of_a == of_b || (of_a == of_operand && of_b == of_other),
                 }
             };
-            is_same_windows(&a, a_args[0], &b, b_args[0]) && (0..a.axes.len()).all(is_safe)
+            has_same_windows(&a, a_args[0], &b, b_args[0]) && (0..a.axes.len()).all(is_safe)
         }
         // The attributes are equal, and nothing else in these operations depends on sizes.
         _ => true,
@@ -156,15 +157,15 @@ fn is_same_piece(a: &MapPiece, a_result: &[Dim], b: &MapPiece, b_result: &[Dim])
 }
 
 /// Returns true if both loop nests read the same positions and combine them alike; their loops may have other extents.
-fn is_same_nest(a: &Nest, b: &Nest) -> bool {
-    let roles = |nest: &Nest| nest.axes.iter().map(|axis| axis.role).collect::<Vec<_>>();
+fn is_same_nest(a: &LoopNest, b: &LoopNest) -> bool {
+    let roles = |nest: &LoopNest| nest.axes.iter().map(|axis| axis.role).collect::<Vec<_>>();
     roles(a) == roles(b) && a.operands == b.operands && a.result == b.result && a.op == b.op
 }
 
 /// Returns true if both operations read or write the same windows of operands of the shapes `a_operand` and
 /// `b_operand`. A window that spans an axis may have another size if the axis has; a window with a given start may be
 /// shorter by as much as the axis, so that its last start is the same.
-fn is_same_windows(a: &Windows, a_operand: &[Dim], b: &Windows, b_operand: &[Dim]) -> bool {
+fn has_same_windows(a: &IndexedWindows, a_operand: &[Dim], b: &IndexedWindows, b_operand: &[Dim]) -> bool {
     let fits = |axis: usize| {
         let (of_a, of_b) = (&a.axes[axis], &b.axes[axis]);
         let is_size = of_a.size == of_b.size

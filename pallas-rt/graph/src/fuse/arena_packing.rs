@@ -17,7 +17,8 @@ struct RegionLifetime {
     ty: Option<Type>,
 }
 
-/// Assigns memory to the values of steps; returns the plan.
+/// Returns the plan with memory for each value that the `lowered` steps make: a region of the arena, memory of a
+/// result, or that of a parameter for which `is_donated` is true.
 pub(super) fn assign_memory(found: &ClusteredGraph<'_>, lowered: Vec<LoweredStep>, is_donated: &[bool]) -> Plan {
     let (graph, stored_as) = (found.graph, |v| found.storage_value(v));
     let params = graph.params.iter().enumerate();
@@ -60,7 +61,7 @@ pub(super) fn assign_memory(found: &ClusteredGraph<'_>, lowered: Vec<LoweredStep
                     let own = if !outlives.contains(&last) {
                         lives.push(RegionLifetime { bytes, first: at, last: at, ty: Some(graph.ty(v).clone()) });
                         MemoryLocation::Temporary(lives.len() - 1)
-                    } else if let Some(param) = spare.take_unused(bytes, at) {
+                    } else if let Some(param) = spare.take_unused_param(bytes, at) {
                         MemoryLocation::Param(param)
                     } else {
                         fresh.push(bytes);
@@ -136,12 +137,12 @@ const MAX_LIFETIMES_PACKED_BY_SIZE: usize = 1 << 13;
 /// Places a region of the arena for each lifetime; returns the regions and the size of the arena in bytes. Regions that
 /// are used in the same step do not overlap.
 fn pack_regions(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
-    if lives.len() <= MAX_LIFETIMES_PACKED_BY_SIZE { pack_by_size(lives) } else { pack_by_time(lives) }
+    if lives.len() <= MAX_LIFETIMES_PACKED_BY_SIZE { pack_by_size(lives) } else { pack_by_first_use(lives) }
 }
 
 /// Places regions in the order of their first use, each in the smallest free region that holds it. The time is about
 /// linear in the number of lifetimes; the arena is larger than that of [`pack_by_size`].
-fn pack_by_time(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
+fn pack_by_first_use(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).filter(|&i| lives[i].bytes > 0).collect();
     order.sort_by_key(|&i| lives[i].first);
     let mut regions: Vec<ArenaRegion> = lives.iter().map(|life| ArenaRegion { offset: 0, bytes: life.bytes }).collect();
@@ -209,18 +210,18 @@ fn pack_by_size(lives: &[RegionLifetime]) -> (Vec<ArenaRegion>, usize) {
     (regions, arena)
 }
 
-/// Returns for each result of a loop's body the memory that becomes the next step's input without a copy; `None` if the
-/// value has to be copied, because its memory is not the loop's own (`is_own` by parameter) or an earlier result has
-/// taken it.
-pub fn find_movable_results(
+/// Returns for each result of a loop's body the memory that becomes the next step's input without a copy; `None` if
+/// the value has to be copied, because its memory is not the loop's own (`is_own_param` by parameter) or an earlier
+/// result has taken it.
+pub fn find_movable_result_memory(
     results: &[(MemoryLocation, Type)],
-    is_own: impl Fn(usize) -> bool,
+    is_own_param: impl Fn(usize) -> bool,
 ) -> Vec<Option<MemoryLocation>> {
     let own = |i: usize| {
         let place = results[i].0;
         let is_first = results[..i].iter().all(|(other, _)| *other != place);
         let moves = match place {
-            MemoryLocation::Param(k) => is_own(k),
+            MemoryLocation::Param(k) => is_own_param(k),
             MemoryLocation::Fresh(_) => true,
             MemoryLocation::Temporary(_) => unreachable!("a result outlives the call"),
         };
@@ -239,7 +240,7 @@ impl StepOp {
     /// arenas, and for loops a second copy of values that a step does not update in place.
     pub fn scratch_bytes(&self) -> usize {
         let turning = |body: &Plan, first_own: usize| {
-            let moves = find_movable_results(&body.results, |param| param >= first_own);
+            let moves = find_movable_result_memory(&body.results, |param| param >= first_own);
             let copies = body.results.iter().zip(moves).filter(|(_, place)| place.is_none());
             sum_aligned_bytes(body.fresh.iter().copied().chain(copies.map(|((_, ty), _)| ty.bytes())))
         };
@@ -275,11 +276,11 @@ mod tests {
         // A chain of values, each read by the next step: two regions are enough.
         let chain: Vec<RegionLifetime> = (0..6).map(|i| life(1000, i, i + 1)).collect();
         assert_eq!(pack_regions(&chain).1, 1024 + 1000);
-        assert_eq!(pack_by_time(&chain).1, 1024 + 1024);
+        assert_eq!(pack_by_first_use(&chain).1, 1024 + 1024);
         let lives =
             [life(4096, 0, 1), life(64, 0, 9), life(2048, 2, 4), life(2048, 3, 5), life(10, 4, 4), life(0, 0, 9)];
         assert_eq!(pack_regions(&lives).1, 4096 + 64 + 10);
-        for (regions, arena) in [pack_by_size(&lives), pack_by_time(&lives)] {
+        for (regions, arena) in [pack_by_size(&lives), pack_by_first_use(&lives)] {
             for (i, a) in regions.iter().enumerate() {
                 assert!(a.offset + a.bytes <= arena && a.offset % REGION_ALIGNMENT_BYTES == 0);
                 for (j, b) in regions.iter().enumerate().filter(|(j, _)| *j != i) {

@@ -1,7 +1,7 @@
 //! The tilings of an operation's operands, from that of its result.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op};
-use pallas_ir::structural::{Access, MapPiece, Nest, NestAxisRole, Position, WindowAxis, Windows};
+use pallas_ir::structural::{AccessForm, AffinePosition, IndexedWindows, LoopNest, MapPiece, NestAxisRole, WindowAxis};
 use pallas_ir::{Dim, StructuralOp};
 
 /// The division of one axis of a value among the programs of a kernel.
@@ -57,9 +57,10 @@ pub(super) fn operand_shapes<'g>(graph: &'g Graph, e: &Equation) -> Vec<&'g [usi
     e.args.iter().map(|&v| &graph.ty(v).shape[..]).collect()
 }
 
-/// Returns the access form of the structural operation of an equation.
-pub(super) fn access_form(graph: &Graph, e: &Equation, op: &StructuralOp) -> Access {
-    let shapes: Vec<Vec<Dim>> = operand_shapes(graph, e).into_iter().map(dims).collect();
+/// Returns the description of the operand elements that a structural operation reads for each element of its result,
+/// for the shapes of this equation's operands.
+pub(super) fn access_form(graph: &Graph, e: &Equation, op: &StructuralOp) -> AccessForm {
+    let shapes: Vec<Vec<Dim>> = operand_shapes(graph, e).into_iter().map(constant_dims).collect();
     op.access(&shapes.iter().map(|shape| &shape[..]).collect::<Vec<_>>())
 }
 
@@ -85,18 +86,18 @@ pub(crate) fn operand_tilings(graph: &Graph, e: &Equation, tiling: &[AxisTiling]
         Op::Dynamic(_) | Op::Collective(_) | Op::Call(_) => return None,
     };
     match access_form(graph, e, op) {
-        Access::Cast | Access::Bitcast | Access::Powi(_) => Some(same()),
-        Access::Iota { .. } => Some(vec![]),
-        Access::Map(pieces) => map_operand_tilings(&pieces, &shapes, result, tiling),
-        Access::Flat => Some(vec![reshape_operand_tiling(shapes[0], result, tiling)?]),
-        Access::Contract { batch, contract } => Some(product_operand_tilings(&batch, &contract, &shapes, tiling)),
-        Access::Fold { axes, .. } => fold(&axes),
-        Access::Arg { axis, .. } => fold(&[axis]),
-        Access::Scan { axis, .. } | Access::Sort { axis, .. } => if_full(&[axis]),
-        Access::Gather { windows, .. } => gather_operand_tilings(&windows, &shapes, result, tiling),
+        AccessForm::Cast | AccessForm::Bitcast | AccessForm::Powi(_) => Some(same()),
+        AccessForm::Iota { .. } => Some(vec![]),
+        AccessForm::Map(pieces) => map_operand_tilings(&pieces, &shapes, result, tiling),
+        AccessForm::Flat => Some(vec![reshape_operand_tiling(shapes[0], result, tiling)?]),
+        AccessForm::Contract { batch, contract } => Some(product_operand_tilings(&batch, &contract, &shapes, tiling)),
+        AccessForm::Fold { axes, .. } => fold(&axes),
+        AccessForm::Arg { axis, .. } => fold(&[axis]),
+        AccessForm::Scan { axis, .. } | AccessForm::Sort { axis, .. } => if_full(&[axis]),
+        AccessForm::Gather { windows, .. } => gather_operand_tilings(&windows, &shapes, result, tiling),
         // A scatter is a step of its own.
-        Access::Scatter { .. } => None,
-        Access::Nest(nest) => nest_operand_tilings(&nest, &shapes, tiling),
+        AccessForm::Scatter { .. } => None,
+        AccessForm::Nest(nest) => nest_operand_tilings(&nest, &shapes, tiling),
     }
 }
 
@@ -168,7 +169,7 @@ fn product_operand_tilings(
 
 /// Returns the axis of a nest whose index is the position, if it is one; `None` for sums of several axes, strides, and
 /// positions that are always 0.
-fn single_nest_axis(nest: &Nest, position: &Position) -> Option<usize> {
+fn single_nest_axis(nest: &LoopNest, position: &AffinePosition) -> Option<usize> {
     let mut terms = position.terms.iter().filter(|term| nest.axes[term.0].extent != 1);
     let &(axis, stride) = terms.next()?;
     (terms.next().is_none() && (stride, position.offset, position.dilation) == (1, 0, 1)).then_some(axis)
@@ -176,7 +177,7 @@ fn single_nest_axis(nest: &Nest, position: &Position) -> Option<usize> {
 
 /// Returns true if blocks of the result of a loop nest along dimension `dim` follow from blocks of its operands:
 /// wherever the loop over `dim` occurs in an operand's position, it alone runs over a whole dimension.
-pub(super) fn is_dim_separable(nest: &Nest, shapes: &[&[usize]], dim: usize) -> bool {
+pub(super) fn is_dim_separable(nest: &LoopNest, shapes: &[&[usize]], dim: usize) -> bool {
     let Some(axis) = single_nest_axis(nest, &nest.result[dim]) else {
         return nest.result[dim].terms.iter().all(|term| nest.axes[term.0].extent == 1);
     };
@@ -190,7 +191,7 @@ pub(super) fn is_dim_separable(nest: &Nest, shapes: &[&[usize]], dim: usize) -> 
 
 /// Returns the tilings of the operands of a convolution or a fold of windows; `None` if an axis is split along which a
 /// window moves, or which groups share.
-fn nest_operand_tilings(nest: &Nest, shapes: &[&[usize]], tiling: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
+fn nest_operand_tilings(nest: &LoopNest, shapes: &[&[usize]], tiling: &[AxisTiling]) -> Option<Vec<Vec<AxisTiling>>> {
     if (0..tiling.len()).any(|dim| tiling[dim] != Full && !is_dim_separable(nest, shapes, dim)) {
         return None;
     }
@@ -198,7 +199,7 @@ fn nest_operand_tilings(nest: &Nest, shapes: &[&[usize]], tiling: &[AxisTiling])
         let dim = nest.result.iter().position(|position| single_nest_axis(nest, position) == Some(axis));
         dim.filter(|_| nest.axes[axis].role == NestAxisRole::Parallel).map_or(Full, |dim| tiling[dim])
     };
-    let of = |position: &Position| single_nest_axis(nest, position).map_or(Full, tiling_along);
+    let of = |position: &AffinePosition| single_nest_axis(nest, position).map_or(Full, tiling_along);
     Some(nest.operands.iter().map(|positions| positions.iter().map(of).collect()).collect())
 }
 
@@ -213,7 +214,7 @@ pub(super) fn padded_parts_axis(low: &[Dim], high: &[Dim], tiling: &[AxisTiling]
 /// Returns the tilings of a gather's operand and of its indices: axes that indices address are whole, and so is the
 /// axis of the components of an index; `None` if windows along an addressed axis are split.
 fn gather_operand_tilings(
-    windows: &Windows,
+    windows: &IndexedWindows,
     shapes: &[&[usize]],
     result: &[usize],
     tiling: &[AxisTiling],

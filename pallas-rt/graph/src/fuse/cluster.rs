@@ -48,7 +48,7 @@ impl Cluster {
     /// blocks: one index along each axis of the grid.
     pub(super) fn count_sorted_elements(&self, graph: &Graph) -> usize {
         let members = self.members.iter().map(|&i| &graph.equations[i]);
-        members.map(|e| count_sorted_in_equation(graph, e, &self.tilings[&e.result()])).sum()
+        members.map(|e| count_sorted_elements_in_equation(graph, e, &self.tilings[&e.result()])).sum()
     }
 }
 
@@ -66,14 +66,16 @@ pub(super) struct ClusteredGraph<'g> {
 }
 
 impl ClusteredGraph<'_> {
-    /// Returns the equation whose operation decides what kind of step a cluster is.
+    /// Returns the index of the equation whose operation decides how a cluster is lowered: the scatter of a scatter
+    /// between casts, else the cluster's first equation.
     pub(super) fn step_kind_equation(&self, cluster: &Cluster) -> usize {
         let [first, last] =
             [cluster.members.first(), cluster.members.last()].map(|i| *i.expect("a cluster has members"));
         self.sums.get(&last).map_or(first, |sum| sum.scatter)
     }
 
-    /// Returns the value in whose memory a value is: a reshape that belongs to no cluster has its operand's memory.
+    /// Returns the value in whose memory `v` is stored: `v` itself, or for a reshape that no cluster computes, the
+    /// value that stores its operand.
     pub(super) fn storage_value(&self, mut v: Var) -> Var {
         while let Some(i) = self.definitions[v.index()]
             && is_reshape_alias(self.graph, &self.definitions, &self.graph.equations[i])
@@ -112,7 +114,7 @@ impl ClusteredGraph<'_> {
 
 /// Returns the number of elements that a sort orders in a program with the smallest blocks, of one index along each
 /// axis of the grid; 0 for other equations. The program's memory and its loops grow with this number.
-pub(super) fn count_sorted_in_equation(graph: &Graph, e: &Equation, tiling: &[AxisTiling]) -> usize {
+pub(super) fn count_sorted_elements_in_equation(graph: &Graph, e: &Equation, tiling: &[AxisTiling]) -> usize {
     let Op::Structural(StructuralOp::Sort(_) | StructuralOp::ArgSort(_) | StructuralOp::ArgTopK(_)) = &e.op else {
         return 0;
     };

@@ -2,14 +2,15 @@
 use super::axis_tiling::{self, AxisTiling, AxisTiling::Grid, min_block_elements};
 use super::cluster::Cluster;
 use super::convolution_blocks;
-use super::device_limits::{CACHE_ELEMENTS, CACHE_LINE_ELEMENTS, DeviceLimits};
+use super::device_limits::{CACHE_LINE_ELEMENTS, CORE_CACHE_ELEMENTS, DeviceLimits};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::{Dim, StructuralOp};
 
 /// Elements of the largest tile of an array that is read once and not used again.
 const MAX_STREAMED_TILE_ELEMENTS: usize = 1 << 19;
-/// Elements of a vector register of a core.
-const VECTOR_ELEMENTS: usize = 8;
+/// Elements of 4 bytes in a vector register of a core (256 bits); where columns are folded, blocks along the last axis
+/// are a multiple of it if possible.
+const VECTOR_REGISTER_ELEMENTS: usize = 8;
 
 /// Returns the size of blocks along each axis of a cluster's grid, whose extents are given.
 pub(super) fn choose_block_sizes(
@@ -55,7 +56,7 @@ fn choose_blocks_without_product(
                 axis_tiling::operand_tilings(graph, e, &cluster.tilings[&e.result()]).expect("a member has a tiling");
             let shape = &graph.ty(e.args[0]).shape;
             let reads_many = graph.ty(e.result()).elements() >= graph.ty(e.args[0]).elements();
-            if reads_many && min_block_elements(shape, &tiling[0]) <= MAX_COUNTED_TABLE_ELEMENTS {
+            if reads_many && min_block_elements(shape, &tiling[0]) <= MAX_COUNTED_GATHER_TABLE_ELEMENTS {
                 tiles.push((shape, tiling[0].clone()));
             }
         }
@@ -63,14 +64,15 @@ fn choose_blocks_without_product(
     let members = || cluster.members.iter().map(|&i| &graph.equations[i]);
     // A fold alone reads everything once and needs no cache, so large tiles are better: few programs have fewer steps.
     let is_fold = cluster.members.len() == 1 && folded > 0;
-    let mut tile = if columns.is_empty() && !is_fold { sizes.tile } else { sizes.column_fold_limits(folded)[0] };
-    if is_fold && !columns.is_empty() && folded > CACHE_ELEMENTS && sizes.panel.is_none() {
+    let mut tile =
+        if columns.is_empty() && !is_fold { sizes.tile } else { sizes.column_fold_tile_and_row_elements(folded)[0] };
+    if is_fold && !columns.is_empty() && folded > CORE_CACHE_ELEMENTS && sizes.panel.is_none() {
         // Whole rows are read faster, as long as enough programs are left.
         tile = tile.max((folded / (8 * sizes.programs)).min(MAX_STREAMED_TILE_ELEMENTS));
     }
     if sizes.panel.is_none()
-        && members().any(is_long_row_gather(graph))
-        && members().all(|e| is_pointwise(e) || is_long_row_gather(graph)(e))
+        && members().any(long_row_gather_test(graph))
+        && members().all(|e| is_pointwise(e) || long_row_gather_test(graph)(e))
     {
         // Rows that are gathered are read directly from memory, and need no cache either.
         let elements = members().map(|e| graph.ty(e.result()).elements()).max().unwrap_or(0);
@@ -94,8 +96,11 @@ fn choose_blocks_without_product(
         if block < extent && block > least {
             block -= block % least;
         }
-        let unit =
-            if k + 1 == extents.len() { if is_column { VECTOR_ELEMENTS } else { CACHE_LINE_ELEMENTS } } else { 1 };
+        let unit = if k + 1 == extents.len() {
+            if is_column { VECTOR_REGISTER_ELEMENTS } else { CACHE_LINE_ELEMENTS }
+        } else {
+            1
+        };
         blocks[k] = sizes.balanced_block_size(extent, block, if is_column { least } else { 1 }, unit);
         adjacent = if is_column && blocks[k] == extent { adjacent * extent.max(1) } else { sizes.columns };
         most = (most / blocks[k]).max(1);
@@ -103,12 +108,12 @@ fn choose_blocks_without_product(
     blocks
 }
 
-/// Fewest elements of a gathered row that a kernel on a CPU reads directly from memory; shorter rows are no
-/// [`is_long_row_gather`].
+/// Fewest elements of a gathered row that a kernel on a CPU reads directly from memory; [`long_row_gather_test`] is
+/// false for gathers of shorter rows.
 const MIN_DIRECT_GATHER_ROW_ELEMENTS: usize = 144;
 
-/// Returns a function that is true for gathers of whole rows of at least [`MIN_DIRECT_GATHER_ROW_ELEMENTS`] elements.
-fn is_long_row_gather(graph: &Graph) -> impl Fn(&Equation) -> bool {
+/// Returns a predicate that is true for gathers of whole rows of at least [`MIN_DIRECT_GATHER_ROW_ELEMENTS`] elements.
+fn long_row_gather_test(graph: &Graph) -> impl Fn(&Equation) -> bool {
     |e| match &e.op {
         Op::Structural(StructuralOp::Gather(gather)) => {
             let last = graph.ty(e.args[0]).shape.last();
@@ -132,7 +137,7 @@ fn is_pointwise(e: &Equation) -> bool {
 
 /// Most elements of a gather's table that a program with the smallest blocks reads, for the table to count among the
 /// tiles that bound the sizes of blocks.
-const MAX_COUNTED_TABLE_ELEMENTS: usize = 128;
+const MAX_COUNTED_GATHER_TABLE_ELEMENTS: usize = 128;
 
 /// Columns of a product's block that are enough to fill a core's vectors; a block with fewer gets columns of another
 /// axis too.
@@ -181,7 +186,7 @@ fn choose_product_blocks(
         let rows: usize = shape[dot.batch.len()..first].iter().product();
         let right = e.args[1];
         let is_read_once = rows <= MAX_PRODUCT_ROWS_AT_ONCE
-            && graph.ty(right).elements() > CACHE_ELEMENTS
+            && graph.ty(right).elements() > CORE_CACHE_ELEMENTS
             && !cluster.members.iter().any(|&i| graph.equations[i].results.contains(&right));
         if sizes.panel.is_some() || !is_read_once {
             return sizes.product[1];

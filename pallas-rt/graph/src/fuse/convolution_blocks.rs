@@ -3,11 +3,11 @@ use super::axis_tiling::{self, AxisTiling, AxisTiling::Grid};
 use super::device_limits::DeviceLimits;
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{Access, Conv};
+use pallas_ir::structural::{AccessForm, Conv};
 
 /// Fewest examples of a batch that are enough to split among programs; with fewer, output features are split too.
 const MIN_SPLIT_BATCH_EXAMPLES: usize = 16;
-/// Longest feature axis that each program has whole.
+/// Most output features of a convolution for which programs that split the batch have all features of their examples.
 const MAX_WHOLE_FEATURES: usize = 512;
 /// Rows of the matrix products of a convolution that are enough to make good use of a program's caches.
 const TARGET_CONV_ROWS: usize = 256;
@@ -16,7 +16,7 @@ const TARGET_CONV_ROWS: usize = 256;
 /// operations. A convolution of many examples has all of its features whole.
 pub(super) fn windowed_whole_axes(graph: &Graph, e: &Equation) -> Option<Vec<bool>> {
     let Op::Structural(op) = &e.op else { return None };
-    let Access::Nest(nest) = axis_tiling::access_form(graph, e, op) else { return None };
+    let AccessForm::Nest(nest) = axis_tiling::access_form(graph, e, op) else { return None };
     let shapes = axis_tiling::operand_shapes(graph, e);
     let mut whole: Vec<bool> =
         (0..nest.result.len()).map(|dim| !axis_tiling::is_dim_separable(&nest, &shapes, dim)).collect();

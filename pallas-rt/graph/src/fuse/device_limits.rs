@@ -31,14 +31,16 @@ pub struct DeviceLimits {
 }
 
 /// Elements of the largest array that a core's caches hold; a larger one is read from memory.
-pub(super) const CACHE_ELEMENTS: usize = 1 << 18;
-/// Adjacent elements of a row of a cached array that a program reads at least.
+pub(super) const CORE_CACHE_ELEMENTS: usize = 1 << 18;
+/// Adjacent elements of a row that are enough for a program which folds columns of an array that the caches hold:
+/// longer pieces of rows would not be read faster.
 const MIN_CACHED_ROW_ELEMENTS: usize = 64;
-/// Elements of a cache line.
+/// Elements of 4 bytes in a cache line of a core; blocks along a last axis are a multiple of it if possible.
 pub(super) const CACHE_LINE_ELEMENTS: usize = 16;
 
 impl DeviceLimits {
-    /// The limits in unit tests: those of a small device without panels.
+    /// The limits for unit tests: those of a small device with two programs at a time, on which a program sums all
+    /// terms of a product at once.
     #[cfg(test)]
     pub(super) const TEST: DeviceLimits = DeviceLimits {
         programs: 2,
@@ -84,8 +86,8 @@ impl DeviceLimits {
 
     /// Returns, for a fold of columns of an array of this many elements, the elements of a program's largest tile, and
     /// the most adjacent elements of a row that a program needs: longer rows are read faster from memory.
-    pub(super) fn column_fold_limits(&self, elements: usize) -> [usize; 2] {
-        if elements > CACHE_ELEMENTS { [self.folded, self.adjacent] } else { [self.tile, MIN_CACHED_ROW_ELEMENTS] }
+    pub(super) fn column_fold_tile_and_row_elements(&self, elements: usize) -> [usize; 2] {
+        if elements > CORE_CACHE_ELEMENTS { [self.folded, self.adjacent] } else { [self.tile, MIN_CACHED_ROW_ELEMENTS] }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Divisor of `min_large_arena_bytes` that gives the fewest bytes of a temporary whose memory is taken over.
-const MIN_REUSED_ARENA_DIVISOR: usize = 16;
+const MIN_REUSED_TEMPORARY_DIVISOR: usize = 16;
 
 /// Lets the result of a kernel take over, block by block, the memory of an operand that the kernel is the last to read:
 /// of donated parameters for results of the graph, and of large temporaries for other values. `min_large_arena_bytes`
@@ -23,7 +23,7 @@ pub(super) fn alias_outputs_to_inputs(
     let donated = graph.params.iter().zip(is_donated).filter(|(_, donated)| **donated).map(|(p, _)| (*p, true));
     let made = steps.iter().flat_map(|step| &step.outputs).map(|&v| stored_as(v));
     let large = made
-        .filter(|v| graph.ty(*v).bytes() >= (min_large_arena_bytes / MIN_REUSED_ARENA_DIVISOR).max(1))
+        .filter(|v| graph.ty(*v).bytes() >= (min_large_arena_bytes / MIN_REUSED_TEMPORARY_DIVISOR).max(1))
         .map(|v| (v, false));
     let all: Vec<(Var, bool)> = donated.chain(large).filter(|(v, _)| !results.contains(v)).collect();
     for (p, is_param) in all {
@@ -64,7 +64,8 @@ pub(super) fn alias_outputs_to_inputs(
     }
 }
 
-/// Returns the input whose memory an output of a kernel takes over.
+/// Returns the input whose memory output `id` of a kernel takes over; `None` if the output has memory of its own, or
+/// `id` is no output.
 fn aliased_input(kernel: &Kernel, id: OperandId) -> Option<OperandId> {
     if let OperandKind::Output { alias, .. } = kernel.operands[id.index()].kind { alias } else { None }
 }
@@ -90,7 +91,7 @@ impl DonatedBuffers {
 
     /// Returns the number of a parameter with exactly `bytes` bytes that no step from `step` on needs, and removes it;
     /// `None` if there is no such parameter.
-    pub(super) fn take_unused(&mut self, bytes: usize, step: usize) -> Option<usize> {
+    pub(super) fn take_unused_param(&mut self, bytes: usize, step: usize) -> Option<usize> {
         let found = self.all.iter().position(|&(_, own, last)| own == bytes && last.is_none_or(|last| last < step))?;
         Some(self.all.swap_remove(found).0)
     }

@@ -2,7 +2,7 @@
 use super::cluster::ClusteredGraph;
 use super::device_limits::DeviceLimits;
 use super::plan::{LoweredStep, StepOp};
-use super::shared_kernel_code::{blocked_dims, build_operand, emit_block_copy, program_index_map, set_parallel_grid};
+use super::shared_kernel_code::{block_dims, build_operand, emit_block_copy, program_index_map, set_parallel_grid};
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::{
@@ -34,7 +34,7 @@ pub(super) fn lower_window(
     set_parallel_grid(&mut b, counts);
     let ids = vec![Type::scalar(DType::I32); window.len()];
     // Blocks of the window, and blocks of the array, which begin at the window's position.
-    let in_window = blocked_dims(&blocks);
+    let in_window = block_dims(&blocks);
     let in_array: Vec<BlockDim> = blocks.iter().map(|&size| BlockDim::Element { size, low: 0, high: 0 }).collect();
     let output = |alias| OperandKind::Output { empty: Literal::new(whole.dtype, 0.0), alias };
     let of_window = Some(program_index_map(&mut b, blocks.len()));

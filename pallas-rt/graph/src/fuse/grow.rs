@@ -2,7 +2,7 @@
 use super::axis_tiling::{
     self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, min_block_elements,
 };
-use super::cluster::{Cluster, ClusteredGraph, count_sorted_in_equation};
+use super::cluster::{Cluster, ClusteredGraph, count_sorted_elements_in_equation};
 use super::convolution_blocks;
 use super::device_limits::DeviceLimits;
 use super::dynamic_window_kernels;
@@ -137,7 +137,7 @@ impl ClusterGrower<'_, '_> {
                 whole.iter_mut().zip(axes).for_each(|(whole, own)| *whole |= own);
             }
             if is_product(&e.op) {
-                if has_same_rows(own, shape) {
+                if has_permuted_rows(own, shape) {
                     has_dot = true;
                     longest = longest.min(self.max_whole_columns(e));
                 }
@@ -224,7 +224,7 @@ impl ClusterGrower<'_, '_> {
         let mut own = self.tile_root(root);
         if axis_tiling::operand_tilings(graph, &graph.equations[root], &own.axes).is_none() {
             // An axis along which the root moves elements is whole; at worst there is one program.
-            own = self.narrow_tiling(root, own);
+            own = self.keep_splittable_axes(root, own);
         }
         let result = graph.equations[root].result();
         let mut cluster = Cluster { outs: BTreeSet::from([result]), extents: own.extents, ..Cluster::default() };
@@ -249,7 +249,7 @@ impl ClusterGrower<'_, '_> {
             let mut joins = || {
                 UnfusedReason::require(cluster.members.len() < MAX_CLUSTER_EQUATIONS, UnfusedReason::KernelFull)?;
                 UnfusedReason::require(wanted_tilings.len() == 1, UnfusedReason::DifferentBlocks)?;
-                let sorts = count_sorted_in_equation(graph, e, &tiling);
+                let sorts = count_sorted_elements_in_equation(graph, e, &tiling);
                 let others = if sorts == 0 { 0 } else { cluster.count_sorted_elements(graph) };
                 UnfusedReason::require(
                     others == 0 || others + sorts <= self.sizes.sorted,
@@ -281,7 +281,7 @@ impl ClusterGrower<'_, '_> {
             if is_product(&e.op) || in_front.contains(&e.result()) {
                 in_front.extend(&e.args);
             }
-            if self.is_stored(&cluster, i) {
+            if self.is_result_stored(&cluster, i) {
                 debug_assert!(
                     has_distinct_blocks(cluster.extents.len(), &tiling),
                     "several programs store one block of {}",
@@ -312,8 +312,9 @@ impl ClusterGrower<'_, '_> {
         cluster
     }
 
-    /// Returns the tiling of a root that splits as many of the axes as its operation allows.
-    fn narrow_tiling(&self, root: usize, tiling: RootTiling) -> RootTiling {
+    /// Returns `tiling` with each split axis made whole along which blocks of the root's result do not follow from
+    /// blocks of its operands.
+    fn keep_splittable_axes(&self, root: usize, tiling: RootTiling) -> RootTiling {
         let e = &self.graph.equations[root];
         let shape = &self.graph.ty(e.result()).shape;
         let mut axes = vec![Full; tiling.axes.len()];
@@ -336,9 +337,9 @@ impl ClusterGrower<'_, '_> {
         !is_product(&e.op) && values.all(|ty| ty.shape.iter().product::<usize>() <= MAX_RECOMPUTED_ELEMENTS)
     }
 
-    /// Returns true if an equation outside of the cluster reads the result of equation number `equation`, or it is in
-    /// memory anyway.
-    pub(super) fn is_stored(&self, cluster: &Cluster, equation: usize) -> bool {
+    /// Returns true if the result of an equation is written to memory: an equation outside of the cluster reads it, it
+    /// is a result of the graph, or an operation that is a step of its own reads it.
+    pub(super) fn is_result_stored(&self, cluster: &Cluster, equation: usize) -> bool {
         let result = self.graph.equations[equation].result();
         self.is_stored[result.index()] || self.uses[result.index()].iter().any(|user| !cluster.members.contains(user))
     }
@@ -354,7 +355,7 @@ impl ClusterGrower<'_, '_> {
         repetition_limits: &mut RepetitionLimits,
     ) -> Result<(), UnfusedReason> {
         let e = &self.graph.equations[equation];
-        let is_stored = self.is_stored(cluster, equation);
+        let is_stored = self.is_result_stored(cluster, equation);
         let is_alias = is_reshape_alias(self.graph, &self.found.definitions, e);
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
         let is_cheap = is_alias || is_broadcast || self.is_cheap_to_repeat(e);
@@ -396,7 +397,7 @@ struct RepetitionLimits {
 }
 
 /// Returns true if both shapes have the same last axis, and the same other axes in any order.
-fn has_same_rows(shape: &[usize], other: &[usize]) -> bool {
+fn has_permuted_rows(shape: &[usize], other: &[usize]) -> bool {
     let sorted = |shape: &[usize]| {
         let mut shape = shape.to_vec();
         shape.sort_unstable();

@@ -8,7 +8,7 @@
 //! the array or end beyond it, where loads return the number for padding.
 use super::device_limits::DeviceLimits;
 use super::plan::{LoweredStep, StepOp};
-use super::shared_kernel_code::{blocked_dims, build_operand, emit_block_copy, program_index_map, set_parallel_grid};
+use super::shared_kernel_code::{block_dims, build_operand, emit_block_copy, program_index_map, set_parallel_grid};
 use crate::graph::{Equation, Graph, Op};
 use pallas_ir::structural::Pad;
 use pallas_ir::{BlockDim, Builder, Dim, Literal, Loc, Operand, OperandKind, ScalarOp, StructuralOp, Type};
@@ -43,7 +43,9 @@ fn standalone_pad(
     (from.elements() > 0 && to.elements() > sizes.tile && programs < sizes.programs).then_some(padding)
 }
 
-/// Returns true for a pad that shares no kernel with other equations.
+/// Returns true for an equation that is a pad with a kernel of its own: one with a constant value, along at least two
+/// axes, whose result exceeds a tile and whose unpadded axes before the last one have fewer positions than the device
+/// has programs.
 pub(super) fn is_standalone_pad(
     graph: &Graph,
     definitions: &[Option<usize>],
@@ -94,7 +96,7 @@ pub(super) fn lower_pad(
         b.operand(Operand { fill: Some(value), ..build_operand("x", OperandKind::Input, from, block, Some(starts)) });
     let own = program_index_map(&mut b, blocks.len());
     let kind = OperandKind::Output { empty: Literal::new(to.dtype, 0.0), alias: None };
-    let out = b.operand(build_operand("padded", kind, to, blocked_dims(&blocks), Some(own)));
+    let out = b.operand(build_operand("padded", kind, to, block_dims(&blocks), Some(own)));
     emit_block_copy(&mut b, e, [x, out], &blocks);
     Some(LoweredStep {
         work: StepOp::from_kernel(b.finish(), vec![]),

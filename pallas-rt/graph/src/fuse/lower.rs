@@ -6,7 +6,7 @@ use super::device_limits::{CACHE_LINE_ELEMENTS, DeviceLimits};
 use super::equation_kinds::is_always_inlined;
 use super::panels;
 use super::plan::{LoweredStep, StepOp};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota, Reduce, Reshape, Slice};
 use pallas_ir::{
@@ -69,7 +69,7 @@ pub(crate) fn lower_cluster(
         to.declare_operand(v, &to.member_tiling(v), kind);
     }
     match cluster.product.filter(|_| !cluster.panels.is_empty()) {
-        Some(product) => to.emit_in_panels(product, &outputs),
+        Some(product) => to.emit_members_in_panels(product, &outputs),
         None => cluster.members.iter().for_each(|&i| to.emit_member(i, &outputs)),
     }
     // A value is read once for each of its tilings.
@@ -125,7 +125,8 @@ fn flattened_extent(graph: &Graph, definitions: &[Option<usize>], cluster: &Clus
     is_flat.then(|| first.iter().product())
 }
 
-/// State of the conversion of a cluster to a kernel.
+/// State of the lowering of one cluster of equations to one tile kernel: the kernel built so far, the sizes of its
+/// grid and blocks, and the blocks that its body already holds.
 pub(super) struct KernelLowering<'g> {
     pub graph: &'g Graph,
     pub definitions: &'g [Option<usize>],
@@ -148,13 +149,15 @@ pub(super) struct KernelLowering<'g> {
 }
 
 impl KernelLowering<'_> {
-    /// Returns the shape of a value in the kernel.
-    fn shape(&self, v: Var) -> Vec<usize> {
+    /// Returns the shape that a value has in the kernel: one axis of all elements if the kernel treats arrays as flat,
+    /// else its shape in the graph.
+    fn kernel_shape(&self, v: Var) -> Vec<usize> {
         let shape = &self.graph.ty(v).shape;
         if self.is_flat && !shape.is_empty() { vec![shape.iter().product()] } else { shape.clone() }
     }
 
-    /// Returns the tiling of a value that a member defines.
+    /// Returns the tiling of the result `v` of one of the cluster's equations: one axis split along the grid if arrays
+    /// are treated as flat.
     pub(super) fn member_tiling(&self, v: Var) -> Vec<AxisTiling> {
         if self.is_flat { vec![Grid(0)] } else { self.cluster.tilings[&v].clone() }
     }
@@ -175,17 +178,17 @@ impl KernelLowering<'_> {
             GridParts(k, part) => self.blocks[*k as usize] * part,
             Full => n,
         };
-        self.shape(v).into_iter().zip(tiling).map(extent).collect()
+        self.kernel_shape(v).into_iter().zip(tiling).map(extent).collect()
     }
 
-    fn definition(&self, v: Var) -> Option<&Equation> {
+    fn defining_equation(&self, v: Var) -> Option<&Equation> {
         self.definitions[v.index()].map(|i| &self.graph.equations[i])
     }
 
     /// Returns true if the kernel computes a value instead of reading it.
     pub(super) fn is_computed_here(&self, v: Var) -> bool {
         let is_member = self.definitions[v.index()].is_some_and(|i| self.cluster.members.contains(&i));
-        is_member || self.definition(v).is_some_and(|e| is_always_inlined(self.graph, self.definitions, e))
+        is_member || self.defining_equation(v).is_some_and(|e| is_always_inlined(self.graph, self.definitions, e))
     }
 
     /// Declares an input of the kernel for a value with this tiling, unless the kernel computes it or has the input.
@@ -199,7 +202,7 @@ impl KernelLowering<'_> {
 
     /// Declares an operand of the kernel for a value with this tiling: its dimensions, block, index map and fill.
     fn declare_operand(&mut self, v: Var, tiling: &[AxisTiling], kind: OperandKind) {
-        let dims = self.shape(v).into_iter().zip(tiling).map(|(n, axis_tiling)| match axis_tiling {
+        let dims = self.kernel_shape(v).into_iter().zip(tiling).map(|(n, axis_tiling)| match axis_tiling {
             Grid(k) => Dim::name(&self.names[*k as usize]),
             GridParts(k, part) if n == self.extents[*k as usize] * part => {
                 &Dim::name(&self.names[*k as usize]) * &Dim::from(*part)
@@ -234,7 +237,7 @@ impl KernelLowering<'_> {
 
     /// If the kernel makes a value as the broadcast of a scalar, returns the scalar.
     fn broadcast_source(&self, v: Var) -> Option<Var> {
-        let e = self.definition(v).filter(|_| self.is_computed_here(v))?;
+        let e = self.defining_equation(v).filter(|_| self.is_computed_here(v))?;
         let is_spread =
             matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && self.graph.ty(e.args[0]).is_scalar();
         is_spread.then(|| e.args[0])
@@ -259,7 +262,7 @@ impl KernelLowering<'_> {
         if let Some(&value) = self.made.get(&key) {
             return value;
         }
-        let value = match self.definition(v).filter(|_| self.is_computed_here(v)).cloned() {
+        let value = match self.defining_equation(v).filter(|_| self.is_computed_here(v)).cloned() {
             Some(e) => {
                 let args: Vec<Value> = e.args.iter().map(|&arg| self.load_or_compute_block(arg, &[])).collect();
                 self.emit_equation(&e, &args, tiling)
@@ -274,9 +277,10 @@ impl KernelLowering<'_> {
         value
     }
 
-    /// Appends an equation on blocks; shapes among its attributes become shapes of blocks.
+    /// Appends to the kernel the instructions that compute one block of an equation's result from `args`, the blocks
+    /// of its operands; shapes among the operation's attributes become those of the block with this tiling.
     pub(super) fn emit_equation(&mut self, e: &Equation, args: &[Value], tiling: &[AxisTiling]) -> Value {
-        let block = dims(&self.block_shape(e.result(), tiling));
+        let block = constant_dims(&self.block_shape(e.result(), tiling));
         match &e.op {
             Op::Literal(x) => self.emit(TileOp::Const(*x), &[], e.loc),
             Op::Identity(_) => args[0],
@@ -314,7 +318,9 @@ impl KernelLowering<'_> {
                 };
                 self.b.scalar(ScalarOp::Add, &[own, first], e.loc)
             }
-            Op::Structural(StructuralOp::Reduce(op)) if let Some((v, tiling, axis)) = self.find_single_part(e, op) => {
+            Op::Structural(StructuralOp::Reduce(op))
+                if let Some((v, tiling, axis)) = self.find_single_folded_part(e, op) =>
+            {
                 self.emit_part_fold(e, op, (v, &tiling, axis), block)
             }
             Op::Structural(StructuralOp::Pad(op))
@@ -339,9 +345,10 @@ impl KernelLowering<'_> {
 
     /// If each program folds exactly one part of an array that a reshape splits into parts, returns the array before
     /// the reshape, its tiling, and the axis that is split.
-    fn find_single_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<AxisTiling>, usize)> {
+    fn find_single_folded_part(&self, e: &Equation, op: &Reduce) -> Option<(Var, Vec<AxisTiling>, usize)> {
         let is_reshape = |e: &&Equation| matches!(e.op, Op::Structural(StructuralOp::Reshape(_)));
-        let parts = self.definition(e.args[0]).filter(|_| self.is_computed_here(e.args[0])).filter(is_reshape)?;
+        let parts =
+            self.defining_equation(e.args[0]).filter(|_| self.is_computed_here(e.args[0])).filter(is_reshape)?;
         let tiling = self.operand_tilings(parts).swap_remove(0);
         let is_single =
             |axis_tiling: &AxisTiling| matches!(axis_tiling, GridParts(k, _) if self.blocks[*k as usize] == 1);
@@ -349,8 +356,8 @@ impl KernelLowering<'_> {
         (!op.keep && op.axes.contains(&(axis + 1))).then(|| (parts.args[0], tiling, axis))
     }
 
-    /// Appends the fold of a program's only part of an array, first along rows, then over their results. `part` is what
-    /// `find_single_part` returned, `block` the shape of the result's block.
+    /// Appends the fold of a program's only part of an array, first along rows, then over their results. `part` is
+    /// what `find_single_folded_part` returned, `block` the shape of the result's block.
     fn emit_part_fold(
         &mut self,
         e: &Equation,
@@ -391,7 +398,7 @@ impl KernelLowering<'_> {
             if e.args[0] != v || own != tiling || axis_tiling::padded_parts_axis(&op.low, &op.high, &own).is_none() {
                 continue;
             }
-            let Op::Literal(x) = self.definition(e.args[1])?.op else { return None };
+            let Op::Literal(x) = self.defining_equation(e.args[1])?.op else { return None };
             if found.is_some_and(|other| other != x) {
                 return None;
             }
@@ -407,28 +414,30 @@ impl KernelLowering<'_> {
             return args[0];
         }
         let block = self.block_shape(e.result(), tiling);
-        let end = self.b.int(self.shape(e.args[0])[axis] as i64, e.loc);
+        let end = self.b.int(self.kernel_shape(e.args[0])[axis] as i64, e.loc);
         self.emit_fill_past_end(end, [args[0], args[1]], (&block, axis, tiling[axis]), e.loc)
     }
 
-    /// Appends a block with `other` in place of the elements at positions from `end` on along an axis.
+    /// Appends the block `value` with the elements of `fill` in place of its own at positions from `end` on along
+    /// array axis `axis`; `block` is the block's shape, and `tiling` the tiling of the axis.
     pub(super) fn emit_fill_past_end(
         &mut self,
         end: Value,
-        [value, other]: [Value; 2],
+        [value, fill]: [Value; 2],
         (block, axis, tiling): (&[usize], usize, AxisTiling),
         loc: Loc,
     ) -> Value {
         let mut shape = vec![1; block.len()];
         shape[axis] = block[axis];
-        let at = self.emit_structural(Iota { dtype: DType::I32, shape: dims(&shape), axis }, &[], loc);
+        let at = self.emit_structural(Iota { dtype: DType::I32, shape: constant_dims(&shape), axis }, &[], loc);
         let first = self.emit_block_start(tiling, loc).expect("the axis is divided");
         let left = self.b.scalar(ScalarOp::Sub, &[end, first], loc);
         let is_inside = self.b.scalar(ScalarOp::Lt, &[at, left], loc);
-        self.b.scalar(ScalarOp::Select, &[is_inside, value, other], loc)
+        self.b.scalar(ScalarOp::Select, &[is_inside, value, fill], loc)
     }
 
-    /// Appends a member, and stores its result if it is one of `outputs`.
+    /// Appends to the kernel the instructions of one of the cluster's equations, and a store of its block if its
+    /// result is one of `outputs`. A scalar's broadcast that is not stored is left out, as its readers make it.
     pub(super) fn emit_member(&mut self, equation: usize, outputs: &[Var]) {
         let e = &self.graph.equations[equation];
         if self.broadcast_source(e.result()).is_some() && !outputs.contains(&e.result()) {

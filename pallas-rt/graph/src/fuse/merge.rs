@@ -54,7 +54,7 @@ fn cluster_root(order: &ClusterOrder, cluster: &Cluster) -> usize {
     order.cluster_root(*cluster.members.first().expect("a cluster has members"))
 }
 
-/// Returns the clusters whose results a cluster reads.
+/// Returns the indices of the clusters that compute the values which cluster `consumer` reads.
 fn producer_clusters(grow: &ClusterGrower<'_, '_>, order: &ClusterOrder, consumer: &Cluster) -> BTreeSet<usize> {
     let from =
         consumer.members.iter().flat_map(|&i| order.source_equations(i)).filter(|i| !consumer.members.contains(i));
@@ -88,7 +88,8 @@ fn can_chain_products(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer
     matches!(e.op, Op::Structural(StructuralOp::Dot(_))) && (is_largest(a, b) || is_largest(b, a))
 }
 
-/// Returns true if a program may do the sorts of both clusters.
+/// Returns true if one of two clusters sorts nothing, or their sorts together order no more elements in a program than
+/// the device's limit.
 fn can_sort_together(grow: &ClusterGrower<'_, '_>, producer: &Cluster, consumer: &Cluster) -> bool {
     let [a, b] = [producer, consumer].map(|cluster| cluster.count_sorted_elements(grow.graph));
     a == 0 || b == 0 || a + b <= grow.sizes.sorted
@@ -120,7 +121,7 @@ fn join_clusters(grow: &ClusterGrower<'_, '_>, producer: Cluster, consumer: Clus
     let mut joined = Cluster { members, tilings, apart, outs: BTreeSet::new(), ..consumer };
     joined.product = producer.product.or(joined.product);
     let results = |&i: &usize| grow.graph.equations[i].result();
-    joined.outs = joined.members.iter().filter(|&&i| grow.is_stored(&joined, i)).map(results).collect();
+    joined.outs = joined.members.iter().filter(|&&i| grow.is_result_stored(&joined, i)).map(results).collect();
     joined
 }
 

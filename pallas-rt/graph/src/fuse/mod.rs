@@ -56,7 +56,7 @@ mod standalone_steps;
 mod topological_order;
 mod unfused_reasons;
 
-pub use arena_packing::{REGION_ALIGNMENT_BYTES, find_movable_results};
+pub use arena_packing::{REGION_ALIGNMENT_BYTES, find_movable_result_memory};
 pub use axis_tiling::AxisTiling;
 pub use device_limits::DeviceLimits;
 pub(crate) use pipeline::{CallLoweringContext, LowerableCall};

@@ -3,7 +3,7 @@ use super::axis_tiling;
 use super::device_limits::DeviceLimits;
 use crate::graph::{Equation, Graph};
 use pallas_ir::StructuralOp;
-use pallas_ir::structural::{Access, Windows};
+use pallas_ir::structural::{AccessForm, IndexedWindows};
 
 /// Fewest columns of a block if programs split the columns: shorter rows leave vectors partly empty.
 const MIN_SPLIT_COLUMNS: usize = 64;
@@ -24,34 +24,35 @@ pub(super) enum WholeAxes {
 /// has its own rules, these are all axes.
 pub(super) fn find_whole_axes(graph: &Graph, e: &Equation, op: &StructuralOp) -> WholeAxes {
     match axis_tiling::access_form(graph, e, op) {
-        Access::Map(pieces) => {
+        AccessForm::Map(pieces) => {
             let shapes = axis_tiling::operand_shapes(graph, e);
             let axes = axis_tiling::find_moved_axes(&pieces, &shapes, &graph.ty(e.result()).shape);
             if axes.is_empty() { WholeAxes::Nothing } else { WholeAxes::Moved(axes) }
         }
-        Access::Scan { axis, .. } | Access::Sort { axis, .. } => WholeAxes::Moved(vec![axis]),
-        Access::Nest(nest) => WholeAxes::Moved((0..nest.result.len()).collect()),
-        Access::Fold { axes, .. } => WholeAxes::Folded(axes),
-        Access::Arg { axis, .. } => WholeAxes::Folded(vec![axis]),
-        Access::Gather { windows, .. } => match lookup_axes(graph, e, &windows) {
+        AccessForm::Scan { axis, .. } | AccessForm::Sort { axis, .. } => WholeAxes::Moved(vec![axis]),
+        AccessForm::Nest(nest) => WholeAxes::Moved((0..nest.result.len()).collect()),
+        AccessForm::Fold { axes, .. } => WholeAxes::Folded(axes),
+        AccessForm::Arg { axis, .. } => WholeAxes::Folded(vec![axis]),
+        AccessForm::Gather { windows, .. } => match gather_lookup_axes(graph, e, &windows) {
             Some(axes) => WholeAxes::Moved(axes),
             None => WholeAxes::Copied(windows.window_axes()),
         },
-        Access::Flat
-        | Access::Contract { .. }
-        | Access::Scatter { .. }
-        | Access::Iota { .. }
-        | Access::Cast
-        | Access::Bitcast
-        | Access::Powi(_) => WholeAxes::Nothing,
+        AccessForm::Flat
+        | AccessForm::Contract { .. }
+        | AccessForm::Scatter { .. }
+        | AccessForm::Iota { .. }
+        | AccessForm::Cast
+        | AccessForm::Bitcast
+        | AccessForm::Powi(_) => WholeAxes::Nothing,
     }
 }
 
 /// Returns the axes of the result along which a gather looks up single elements along one axis of its operand, with all
 /// other axes parallel, as `take_along_axis` does; `None` for other gathers.
-fn lookup_axes(graph: &Graph, e: &Equation, windows: &Windows) -> Option<Vec<usize>> {
+fn gather_lookup_axes(graph: &Graph, e: &Equation, windows: &IndexedWindows) -> Option<Vec<usize>> {
     let rank = graph.ty(e.result()).shape.len();
-    let is_lookup = windows.start_count() == 1 && windows.window_axes().is_empty() && windows.axes.len() == rank;
+    let is_lookup =
+        windows.start_vector_length() == 1 && windows.window_axes().is_empty() && windows.axes.len() == rank;
     let is_parallel = |axis: &usize| windows.axes.iter().any(|window| window.axis == Some(*axis));
     is_lookup.then(|| (0..rank).filter(|axis| !is_parallel(axis)).collect())
 }

@@ -2,8 +2,8 @@
 use super::axis_tiling::AxisTiling;
 use super::cluster::Cluster;
 use super::lower::KernelLowering;
-use super::shared_kernel_code::{blocked_dims, build_operand};
-use crate::build::dims;
+use super::shared_kernel_code::{block_dims, build_operand};
+use crate::build::constant_dims;
 use crate::graph::{Graph, Var};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{DType, Literal, Loc, Op as TileOp, OperandKind, ScalarOp, Type, Value, View};
@@ -41,13 +41,13 @@ impl KernelLowering<'_> {
 
     /// Appends all members of the cluster. The product is summed in scratch memory panel by panel; members that depend
     /// on it run after the last panel.
-    pub(super) fn emit_in_panels(&mut self, product: usize, outputs: &[Var]) {
+    pub(super) fn emit_members_in_panels(&mut self, product: usize, outputs: &[Var]) {
         let e = &self.graph.equations[product];
         let (v, tiling) = (e.result(), self.member_tiling(e.result()));
         let (block, dtype) = (self.block_shape(v, &tiling), self.graph.ty(v).dtype);
         let name = format!("a{}", self.b.kernel().operands.len());
         let ty = Type::new(dtype, &block[..]);
-        let sum = self.b.operand(build_operand(name, OperandKind::Scratch, &ty, blocked_dims(&block), None));
+        let sum = self.b.operand(build_operand(name, OperandKind::Scratch, &ty, block_dims(&block), None));
         let load = TileOp::Load { from: sum, view: View::whole(&block), masked: false };
         let store = |to: &mut Self, value| {
             let store = TileOp::Store { to: sum, view: View::whole(&block), masked: false };
@@ -58,7 +58,7 @@ impl KernelLowering<'_> {
             |_, _| None,
             |to| {
                 let zero = to.b.constant(Literal::new(dtype, 0.0), e.loc);
-                let zeros = to.emit_structural(Broadcast::to(dims(&block)), &[zero], e.loc);
+                let zeros = to.emit_structural(Broadcast::to(constant_dims(&block)), &[zero], e.loc);
                 store(to, zeros);
             },
         );

@@ -20,18 +20,23 @@ pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &DeviceLimits) -> Plan {
     plan_watched(graph, is_donated, sizes, &mut ())
 }
 
-/// Plans a graph like [`plan`]; shows `watch` the graph after each stage, each planned graph with its clusters, steps
-/// and memory, and the plan.
-pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &DeviceLimits, watch: &mut dyn StageObserver) -> Plan {
+/// Plans a graph like [`plan`]; shows `observer` the graph after each stage, each planned graph with its clusters,
+/// steps and memory, and the plan.
+pub fn plan_watched(
+    graph: &Graph,
+    is_donated: &[bool],
+    sizes: &DeviceLimits,
+    observer: &mut dyn StageObserver,
+) -> Plan {
     let StagedGraph { graph, given } = split_long_reductions(graph, sizes);
-    watch.observe_stage("stages", &*graph);
+    observer.observe_stage("stages", &*graph);
     let graph = copy_broadcasts(&graph);
     debug_assert_eq!(crate::verify(&graph), Ok(()));
-    watch.observe_stage("copies", &*graph);
-    let (mut best, mut others) = plan_once(&graph, &given, is_donated, sizes, watch);
+    observer.observe_stage("copies", &*graph);
+    let (mut best, mut others) = plan_once(&graph, &given, is_donated, sizes, observer);
     if let Some(graph) = &others.of_readers {
-        watch.observe_stage("readers", graph);
-        let (plan, next) = plan_once(graph, &given, is_donated, sizes, watch);
+        observer.observe_stage("readers", graph);
+        let (plan, next) = plan_once(graph, &given, is_donated, sizes, observer);
         if plan.steps.len() <= best.steps.len() && plan.arena <= best.arena {
             (best, others) = (plan, next);
         }
@@ -39,18 +44,19 @@ pub fn plan_watched(graph: &Graph, is_donated: &[bool], sizes: &DeviceLimits, wa
     let mut other = others.again;
     for _ in 0..MAX_REMATERIALIZATION_ROUNDS {
         let Some(graph) = other else { break };
-        watch.observe_stage("rematerialize", &graph);
-        let (plan, next) = plan_once(&graph, &given, is_donated, sizes, watch);
+        observer.observe_stage("rematerialize", &graph);
+        let (plan, next) = plan_once(&graph, &given, is_donated, sizes, observer);
         if plan.arena > best.arena - best.arena / MIN_SAVED_ARENA_DIVISOR {
             break;
         }
         (best, other) = (plan, next.again);
     }
-    watch.observe_stage("plan", &best);
+    observer.observe_stage("plan", &best);
     best
 }
 
-/// Graphs that compute the same results as a planned one, but compute some values again, to be planned in its place.
+/// Variants of a planned graph that give the same results, but compute some values again in place of keeping them in
+/// memory; `None` where that promises no gain.
 struct RecomputedGraphs {
     /// Values are computed again for later readers, to need less memory.
     again: Option<Graph>,
@@ -61,17 +67,19 @@ struct RecomputedGraphs {
 /// Most times that a graph is planned again with values that are computed again.
 const MAX_REMATERIALIZATION_ROUNDS: usize = 4;
 
-/// Plans a graph; returns the plan, and graphs that may need less memory.
+/// Plans a graph without computing values again; returns the plan, and variants of the graph in which kernels compute
+/// some values again, which may need less memory. `stage_results` maps each value between stages of a long reduction
+/// to the result whose kernel has to compute it.
 fn plan_once(
     graph: &Graph,
     stage_results: &StageKernelResults,
     is_donated: &[bool],
     sizes: &DeviceLimits,
-    watch: &mut dyn StageObserver,
+    observer: &mut dyn StageObserver,
 ) -> (Plan, RecomputedGraphs) {
     let found = grow_clusters(graph, stage_results, sizes);
-    watch.observe_stage("clusters", &found);
-    let order = schedule::initial_order(&found);
+    observer.observe_stage("clusters", &found);
+    let order = schedule::initial_cluster_order(&found);
     let lowered: Vec<LoweredStep> =
         order.iter().map(|&cluster| lower_cluster_to_step(&found, cluster, is_donated, sizes)).collect();
     let steps = StepDependencies::new(&found, &lowered, is_donated);
@@ -79,11 +87,11 @@ fn plan_once(
     let mut all: Vec<_> = order.into_iter().zip(lowered).map(Some).collect();
     let next = |&at: &usize| all[at].take().expect("each step comes once");
     let (order, mut lowered): (Vec<usize>, Vec<LoweredStep>) = schedule.iter().map(next).unzip();
-    watch.observe_stage("schedule", &ScheduleStageOutput(&found, &order, &lowered));
+    observer.observe_stage("schedule", &ScheduleStageOutput(&found, &order, &lowered));
     let other = PlannedGraph { found: &found, is_donated, sizes, steps: &steps, schedule: &schedule, order: &order };
     let others = RecomputedGraphs { again: other.recompute_at_peak(), of_readers: other.recompute_in_readers() };
     donated_arguments::alias_outputs_to_inputs(&found, &mut lowered, is_donated, sizes.arena);
-    watch.observe_stage("donate", &ScheduleStageOutput(&found, &order, &lowered));
+    observer.observe_stage("donate", &ScheduleStageOutput(&found, &order, &lowered));
     let apart = |(&cluster, step): (&usize, &LoweredStep)| {
         let inputs: Vec<Option<UnfusedReason>> =
             step.inputs.iter().map(|&v| found.unfused_reason(cluster, v)).collect();
@@ -93,14 +101,15 @@ fn plan_once(
     };
     let apart: Vec<_> = order.iter().zip(&lowered).map(apart).collect();
     let mut plan = arena_packing::assign_memory(&found, lowered, is_donated);
-    watch.observe_stage("memory", &MemoryStageOutput(&plan));
+    observer.observe_stage("memory", &MemoryStageOutput(&plan));
     for (step, apart) in plan.steps.iter_mut().zip(apart) {
         (step.apart, step.in_place) = apart;
     }
     (plan, others)
 }
 
-/// Returns the step of a cluster.
+/// Lowers a cluster to one step of a plan: a kernel, or an operation that is a step of its own, such as a loop or a
+/// collective. The step may write to the memory of parameters for which `is_donated` is true.
 fn lower_cluster_to_step(
     found: &ClusteredGraph<'_>,
     cluster: usize,
@@ -139,7 +148,8 @@ pub(crate) trait LowerableCall {
     fn lower_to_step(&self, context: &CallLoweringContext<'_>) -> LoweredStep;
 }
 
-/// The data from which a call's step is made.
+/// The inputs from which a call in a graph is lowered to a step: the call's equation, the device's limits, and the
+/// operands whose memory the step may overwrite.
 pub(crate) struct CallLoweringContext<'a> {
     /// The graph that contains the call.
     pub graph: &'a Graph,

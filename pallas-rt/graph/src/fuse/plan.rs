@@ -135,9 +135,9 @@ pub(crate) struct LoweredStep {
 impl LoweredStep {
     /// Returns the step of an equation that reads all operands of the equation and writes results with memory of their
     /// own.
-    pub(crate) fn from_equation(e: &Equation, work: StepOp) -> LoweredStep {
+    pub(crate) fn from_equation(e: &Equation, op: StepOp) -> LoweredStep {
         let outputs = e.results.clone();
-        LoweredStep { work, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
+        LoweredStep { work: op, inputs: e.args.clone(), in_place: vec![None; outputs.len()], outputs }
     }
 }
 

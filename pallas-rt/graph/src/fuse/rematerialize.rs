@@ -15,7 +15,7 @@ use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most operations by which a value is computed again.
+/// Most equations that are copied to compute one value again in place of keeping it in memory.
 const MAX_RECOMPUTED_OPS: usize = 8;
 /// Divisor of the arena's size: the part of it that a plan must save at least to be taken because it computes values
 /// again.
@@ -50,7 +50,7 @@ impl PlannedGraph<'_> {
     /// Returns the graph in which values that are kept at the peak of memory are computed again for their later
     /// readers; `None` if that saves too little.
     pub(super) fn recompute_at_peak(&self) -> Option<Graph> {
-        let (bytes, peak) = self.steps.find_peak(self.schedule);
+        let (bytes, peak) = self.steps.find_peak_bytes_and_index(self.schedule);
         if bytes < self.sizes.arena {
             return None;
         }
@@ -179,11 +179,11 @@ impl PlannedGraph<'_> {
         made
     }
 
-    /// Appends copies for a cluster of `equations`, which compute `v` or the value that `v` is a reshape of, and of
-    /// this reshape; returns the copy of `v`, which may be one of `copies`.
+    /// Appends to `rewritten` copies for a cluster of `equations`, which compute `v` or the value that `v` is a
+    /// reshape of, and of this reshape; returns the copy of `v`, which may be one of `copies`.
     fn copy_for_cluster(
         &self,
-        made: &mut Graph,
+        rewritten: &mut Graph,
         cluster: usize,
         v: Var,
         equations: &[usize],
@@ -196,14 +196,20 @@ impl PlannedGraph<'_> {
         let mut equations = equations;
         let view = [definition];
         if self.found.storage_value(v) != v {
-            self.copy_for_cluster(made, cluster, self.found.graph.equations[definition].args[0], equations, copies);
+            self.copy_for_cluster(
+                rewritten,
+                cluster,
+                self.found.graph.equations[definition].args[0],
+                equations,
+                copies,
+            );
             equations = &view;
         }
         for &i in equations {
             let e = &self.found.graph.equations[i];
             let args = e.args.iter().map(|&v| copies.get(&(cluster, v)).copied().unwrap_or(v)).collect();
-            let result = made.var(self.found.graph.ty(e.result()).clone());
-            made.equations.push(Equation { args, results: vec![result], ..e.clone() });
+            let result = rewritten.var(self.found.graph.ty(e.result()).clone());
+            rewritten.equations.push(Equation { args, results: vec![result], ..e.clone() });
             copies.insert((cluster, e.result()), result);
         }
         copies[&(cluster, v)]
@@ -224,7 +230,8 @@ struct CheapEquationSearch<'p> {
 }
 
 impl CheapEquationSearch<'_> {
-    /// Finds the equations that compute a value, each after those that it reads from; returns true if there are such.
+    /// Adds to `equations` those that compute a value from values in memory, each after those that it reads from;
+    /// returns false if there are none within the limits of number and cost.
     fn try_find_equations(&mut self, v: Var) -> bool {
         let Some(i) = self.found.definitions[v.index()] else { return false };
         let e = &self.found.graph.equations[i];

@@ -9,9 +9,9 @@ use super::device_limits::DeviceLimits;
 use super::equation_kinds::is_always_inlined;
 use super::plan::{LoweredStep, StepOp};
 use super::shared_kernel_code::{build_operand, set_parallel_grid};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Broadcast, Cast, Iota, Windows};
+use pallas_ir::structural::{Broadcast, Cast, IndexedWindows, Iota};
 use pallas_ir::{
     BlockDim, Builder, DType, Literal, Loc, Op as TileOp, OperandId, OperandKind, ScalarOp, StructuralOp, Type, Value,
     View,
@@ -38,8 +38,8 @@ pub(super) struct RoundedScatter {
 }
 
 impl RoundedScatter {
-    /// Returns the sum of rows with the scatter at this index; `None` if it is another kind of scatter, or other
-    /// equations read the values in between.
+    /// Returns the rounded sum whose scatter is the equation at this index; `None` if the scatter or the casts around
+    /// it are of another kind, or other equations read the values between them.
     fn from_scatter(
         graph: &Graph,
         definitions: &[Option<usize>],
@@ -63,7 +63,7 @@ impl RoundedScatter {
             && is_rounded
             && graph.ty(graph.equations[widen].args[0]).dtype == narrow
             && uniform_operand_value(graph, definitions, e) == Some(Literal::new(x.dtype, 0.0))
-            && windows.are_rows(&x.shape)
+            && windows.are_operand_rows(&x.shape)
             && x.shape.last().is_some_and(|&n| n >= MIN_ROUNDED_ROW_ELEMENTS);
         (fits && updates.elements() > 0).then_some(RoundedScatter { widen, scatter, round })
     }
@@ -94,7 +94,8 @@ fn uniform_operand_value(graph: &Graph, definitions: &[Option<usize>], e: &Equat
     Some(*x)
 }
 
-/// Returns the operands of a scatter that its step reads from memory.
+/// Returns the operands of a scatter that its step reads from memory: all, but without the array to scatter into if
+/// the kernel itself fills it with one number.
 pub(super) fn scatter_inputs(
     graph: &Graph,
     definitions: &[Option<usize>],
@@ -171,7 +172,7 @@ pub(super) fn lower_scatter(
     let (mut made, next) = match constant {
         Some(x) => {
             let x = b.emit(TileOp::Const(x), &[], e.loc).expect("a number");
-            (emit_structural(&mut b, Broadcast::to(dims(&blocks)), &[x], e.loc), 0)
+            (emit_structural(&mut b, Broadcast::to(constant_dims(&blocks)), &[x], e.loc), 0)
         }
         None => (load(&mut b, 0, &of_x), 1),
     };
@@ -213,7 +214,7 @@ fn emit_structural(b: &mut Builder, op: impl Into<StructuralOp>, args: &[Value],
 fn emit_relative_starts(
     b: &mut Builder,
     starts: Value,
-    start_in_windows: (usize, &Windows),
+    start_in_windows: (usize, &IndexedWindows),
     axis_and_block_size: (usize, usize),
     loc: Loc,
 ) -> Value {
@@ -221,7 +222,7 @@ fn emit_relative_starts(
     let id = b.emit(TileOp::ProgramId(axis), &[], loc).expect("an axis of the grid");
     let size = b.int(size as i64, loc);
     let mut first = b.scalar(ScalarOp::Mul, &[id, size], loc);
-    if let (Some(vector), true) = (windows.vector, windows.start_count() > 1) {
+    if let (Some(vector), true) = (windows.vector, windows.start_vector_length() > 1) {
         let shape = b.kernel().ty(starts).dims();
         let number = emit_structural(b, Iota { shape, axis: vector, dtype: DType::I32 }, &[], loc);
         let [own, zero] = [start as i64, 0].map(|n| b.int(n, loc));
@@ -239,7 +240,7 @@ const FILLED_ELEMENTS_PER_UPDATE: usize = 16;
 fn choose_scatter_block(
     x: &Type,
     updates: &Type,
-    windows: &Windows,
+    windows: &IndexedWindows,
     filled_elements: usize,
     sizes: &DeviceLimits,
 ) -> Vec<usize> {

@@ -96,10 +96,11 @@ impl StepDependencies {
         steps
     }
 
-    /// Adds a value of the graph; returns its number.
-    fn add_value(&mut self, v: Var, maker: usize, bytes: usize) -> usize {
+    /// Adds variable `v` to the table of values, as one that step `maker_step` makes (`usize::MAX` for a parameter)
+    /// with this number of bytes in the arena; returns its index in the table.
+    fn add_value(&mut self, v: Var, maker_step: usize, bytes: usize) -> usize {
         self.vars.push(v);
-        self.maker.push(maker);
+        self.maker.push(maker_step);
         self.bytes.push(bytes);
         self.readers.push(vec![]);
         self.bytes.len() - 1
@@ -129,12 +130,12 @@ impl StepDependencies {
 
     /// Returns the most bytes of the arena that are in use at once if the steps run in this order.
     fn peak_bytes(&self, order: &[usize]) -> usize {
-        self.find_peak(order).0
+        self.find_peak_bytes_and_index(order).0
     }
 
     /// Returns the most bytes of the arena that are in use at once in this order, and the first index in the order at
     /// which they are.
-    pub(super) fn find_peak(&self, order: &[usize]) -> (usize, usize) {
+    pub(super) fn find_peak_bytes_and_index(&self, order: &[usize]) -> (usize, usize) {
         let mut left: Vec<usize> = self.readers.iter().map(Vec::len).collect();
         let (mut live, mut peak) = (0, (0, 0));
         for (place, &at) in order.iter().enumerate() {
@@ -155,8 +156,9 @@ impl StepDependencies {
         peak
     }
 
-    /// Returns the depth-first order from the last steps: of the steps that a step reads from, the one whose memory
-    /// need exceeds its result most comes first, as if nothing else read its result.
+    /// Returns the steps in depth-first order, beginning at those that no other step depends on. Of the steps that one
+    /// step reads from, the one that needs the most memory beyond its result comes first (Sethi-Ullman order), where
+    /// each result counts as read by one step only.
     fn depth_first_order(&self) -> Vec<usize> {
         let n = self.before.len();
         let (mut need, mut sources) = (vec![0; n], vec![vec![]; n]);
@@ -239,20 +241,21 @@ fn source_clusters(found: &ClusteredGraph<'_>, cluster: usize) -> Vec<usize> {
     all
 }
 
-/// Returns the clusters in an order in which each comes after those it reads from: depth first from the equations with
-/// effects in their order, then from the results, so that values are read soon after they are computed.
-pub(super) fn initial_order(found: &ClusteredGraph<'_>) -> Vec<usize> {
+/// Returns the clusters in an order in which each comes after those that it reads from, by a depth-first search from
+/// the clusters with side effects in program order, and then from those of the results; values are thus read soon
+/// after they are computed.
+pub(super) fn initial_cluster_order(found: &ClusteredGraph<'_>) -> Vec<usize> {
     let effects = found.graph.equations.iter().zip(&found.owner).filter(|(e, _)| has_effect(&e.op));
     let effects = effects.filter_map(|(_, owner)| *owner);
     let results = found.graph.results.iter().filter_map(|&r| found.cluster_of(r));
     depth_first_post_order(effects.chain(results), found.all.len(), |cluster| source_clusters(found, cluster))
 }
 
-/// Returns the roots and all that they depend on, each after its `sources`, in depth-first order. `count` is greater
-/// than each number.
+/// Returns the nodes `roots` and all that they depend on, in depth-first order, each after the nodes that `sources`
+/// returns for it. Nodes are numbers less than `node_count`.
 fn depth_first_post_order(
     roots: impl Iterator<Item = usize>,
-    count: usize,
+    node_count: usize,
     sources: impl Fn(usize) -> Vec<usize>,
 ) -> Vec<usize> {
     #[derive(Clone, Copy, PartialEq)]
@@ -261,7 +264,7 @@ fn depth_first_post_order(
         Open,
         Done,
     }
-    let (mut states, mut order) = (vec![VisitState::New; count], vec![]);
+    let (mut states, mut order) = (vec![VisitState::New; node_count], vec![]);
     for root in roots {
         let mut stack = vec![(root, false)];
         while let Some((at, sources_are_done)) = stack.pop() {

@@ -1,5 +1,5 @@
 //! Code that the kernels of single operations share.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::Equation;
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Op as TileOp, Operand, OperandId, OperandKind, RegionId, Semantics, Type, View,
@@ -18,7 +18,7 @@ pub(super) fn program_index_map(b: &mut Builder, axes: usize) -> RegionId {
 }
 
 /// Returns block specs for blocks of these extents.
-pub(super) fn blocked_dims(extents: &[usize]) -> Vec<BlockDim> {
+pub(super) fn block_dims(extents: &[usize]) -> Vec<BlockDim> {
     extents.iter().copied().map(BlockDim::Blocked).collect()
 }
 
@@ -30,7 +30,16 @@ pub(super) fn build_operand(
     block: Vec<BlockDim>,
     map: Option<RegionId>,
 ) -> Operand {
-    Operand { name: name.into(), kind, dtype: ty.dtype, dims: dims(&ty.shape), block, map, fill: None, buffered: None }
+    Operand {
+        name: name.into(),
+        kind,
+        dtype: ty.dtype,
+        dims: constant_dims(&ty.shape),
+        block,
+        map,
+        fill: None,
+        buffered: None,
+    }
 }
 
 /// Appends a copy of the block of operand `from`, which has these extents, to that of operand `to`.

@@ -11,7 +11,7 @@
 //! parts, and another kernel folds their results. The parts depend on shapes and the device alone, so an operation by
 //! itself folds in the same order as within a function.
 use super::device_limits::DeviceLimits;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, Pad, Reduce, TakeAlong};
 use pallas_ir::{DType, Literal, MAX_RANK, ScalarOp, StructuralOp};
@@ -25,7 +25,8 @@ const MIN_STAGED_FOLD_MULTIPLES: [usize; 2] = [4, 16];
 /// Fewest elements of a row that is folded in stages; a shorter row shares a kernel with the operations that read the
 /// fold.
 const MIN_STAGED_ROW_ELEMENTS: usize = 1 << 15;
-/// Fewest elements of a part that one program folds.
+/// Least value of the limit of elements that one program folds, for each of its columns, in the first stage of a split
+/// reduction.
 const MIN_PART_ELEMENTS: usize = 16;
 
 /// A graph whose long reductions are split into stages.
@@ -40,7 +41,7 @@ pub(crate) type StageKernelResults = BTreeMap<Var, Var>;
 
 /// Splits the long reductions of a graph into stages.
 pub(crate) fn split_long_reductions<'g>(graph: &'g Graph, sizes: &DeviceLimits) -> StagedGraph<'g> {
-    let is_long = |e: &Equation| match reduced_axes(e) {
+    let is_long = |e: &Equation| match reduced_axes_and_keepdims(e) {
         Some((axes, _)) => SplitFold::choose_first_stage(&graph.ty(e.args[0]).shape, axes, sizes).is_some(),
         None => false,
     };
@@ -50,7 +51,7 @@ pub(crate) fn split_long_reductions<'g>(graph: &'g Graph, sizes: &DeviceLimits) 
     let mut to = graph.with_equations(vec![]);
     let mut given = StageKernelResults::new();
     for e in &graph.equations {
-        let Some((axes, keeps)) = reduced_axes(e).filter(|_| is_long(e)) else {
+        let Some((axes, keeps)) = reduced_axes_and_keepdims(e).filter(|_| is_long(e)) else {
             to.equations.push(e.clone());
             continue;
         };
@@ -76,7 +77,7 @@ pub(crate) fn split_long_reductions<'g>(graph: &'g Graph, sizes: &DeviceLimits) 
 
 /// Returns the axes that an equation folds, and true if the result keeps them with extent 1; `None` if it is no
 /// reduction.
-fn reduced_axes(e: &Equation) -> Option<(&[usize], bool)> {
+fn reduced_axes_and_keepdims(e: &Equation) -> Option<(&[usize], bool)> {
     if let Op::Structural(StructuralOp::Reduce(op)) = &e.op {
         return Some((&op.axes, op.keep));
     }
@@ -102,7 +103,7 @@ impl SplitFold {
         let folded = extent(&mut axes.iter().copied());
         let last = axes.iter().max()?;
         let kept = extent(&mut (0..shape.len()).filter(|axis| !axes.contains(axis)));
-        let [tile, adjacent] = sizes.column_fold_limits(folded * kept);
+        let [tile, adjacent] = sizes.column_fold_tile_and_row_elements(folded * kept);
         let columns = extent(&mut (last + 1..shape.len())).min(adjacent);
         if kept == 0 || shape.len() >= MAX_RANK {
             return None;
@@ -130,16 +131,17 @@ impl SplitFold {
 
     /// Returns the operand with the axis reshaped to two: parts, and elements of a part. A last part with fewer
     /// elements is padded with `filling`, which is only needed for such a part.
-    fn reshape_operand(self, graph: &mut Graph, v: Var, filling: Option<Literal>) -> Var {
+    fn split_folded_axis(self, graph: &mut Graph, v: Var, filling: Option<Literal>) -> Var {
         let (mut v, mut shape) = (v, graph.ty(v).shape.clone());
         let missing = self.parts * self.part - shape[self.axis];
         if missing > 0 {
             let filling = filling.expect("a fold has a neutral element");
             let mut high = vec![0; shape.len()];
             high[self.axis] = missing;
-            let pad = StructuralOp::from(Pad { low: dims(&vec![0; shape.len()]), high: dims(&high) });
+            let pad = StructuralOp::from(Pad { low: constant_dims(&vec![0; shape.len()]), high: constant_dims(&high) });
             // The operand of a cast is padded instead of the result, so that loads from memory can pad it.
-            let cast = graph.equations.last().filter(|e| e.result() == v && is_widening(graph, e)).map(|e| e.args[0]);
+            let cast =
+                graph.equations.last().filter(|e| e.result() == v && is_widening_to_f32(graph, e)).map(|e| e.args[0]);
             let (from, filling) = match cast {
                 Some(from) => (from, Literal::new(graph.ty(from).dtype, filling.as_f64())),
                 None => (v, filling),
@@ -154,7 +156,7 @@ impl SplitFold {
 }
 
 /// Returns true for a cast of floats to `f32` that loses no digits.
-fn is_widening(graph: &Graph, e: &Equation) -> bool {
+fn is_widening_to_f32(graph: &Graph, e: &Equation) -> bool {
     let [from, to] = [e.args.first(), e.results.first()].map(|v| v.map(|&v| graph.ty(v).dtype));
     let is_float = |dtype: Option<DType>| dtype.is_some_and(DType::is_float);
     let is_cast = matches!(e.op, Op::Structural(StructuralOp::Cast(_)));
@@ -179,7 +181,7 @@ fn emit_staged_fold(
     let (x, now, later) = if split.parts == 1 {
         (v, now, later)
     } else {
-        let x = split.reshape_operand(graph, v, filling);
+        let x = split.split_folded_axis(graph, v, filling);
         (x, now.iter().map(|axis| axis + 1).collect(), [later, vec![split.axis]].concat())
     };
     // Indices of the remaining axes for later stages stay valid: all axes that are folded now come after them.
@@ -202,7 +204,7 @@ fn emit_staged_arg_reduce(
         return graph.push_valid(StructuralOp::from(ArgReduce { keep: false, ..op.clone() }), &[v]);
     };
     let worst = if op.max { ScalarOp::Maximum } else { ScalarOp::Minimum };
-    let x = split.reshape_operand(graph, v, worst.neutral(graph.ty(v).dtype));
+    let x = split.split_folded_axis(graph, v, worst.neutral(graph.ty(v).dtype));
     let kept = [&graph.ty(x).shape[..=axis], &graph.ty(x).shape[axis + 2..]].concat();
     let within = graph.push_valid(StructuralOp::from(ArgReduce { axis: axis + 1, keep: true, ..op.clone() }), &[x]);
     let extremes = graph.push_valid(StructuralOp::from(TakeAlong { axis: axis + 1 }), &[x, within]);

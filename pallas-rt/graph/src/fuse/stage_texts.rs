@@ -91,7 +91,8 @@ impl StageOutput for ScheduleStageOutput<'_> {
     }
 }
 
-/// The memory of a plan, to be shown.
+/// The output of a plan's last stage for a stage observer: the arena, the values in it with the steps that need them,
+/// and the memory of the results.
 pub(super) struct MemoryStageOutput<'a>(pub &'a Plan);
 
 /// Text with a line for each value in the arena, with its bytes and the steps that need it, then the memory of each

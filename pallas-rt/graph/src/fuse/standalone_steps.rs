@@ -35,8 +35,8 @@ impl ClusterGrower<'_, '_> {
         }
     }
 
-    /// Returns the values that a step of its own reads from memory, from its equation (that of the scatter, if it has
-    /// casts).
+    /// Returns the values that a standalone step reads from memory, where `e` is its equation: of a pad the padded
+    /// array alone, and of a scatter between casts the updates before their cast.
     pub(super) fn standalone_inputs(&self, e: &Equation) -> Vec<Var> {
         match e.op {
             Op::Structural(StructuralOp::Scatter(_)) => {}

@@ -41,7 +41,8 @@ impl ClusterOrder {
         &self.sources[equation]
     }
 
-    /// Returns the root of an equation's cluster, or the equation itself.
+    /// Returns the root of the cluster that contains an equation: the member that stands for the cluster in the order.
+    /// An equation without a cluster is its own root.
     pub(super) fn cluster_root(&self, equation: usize) -> usize {
         self.node[equation]
     }

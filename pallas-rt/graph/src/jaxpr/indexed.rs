@@ -1,5 +1,5 @@
 //! Gathers and scatters, whose numbers JAX prints as Python objects.
-use super::python::tuple;
+use super::python::tuple_text;
 use pallas_ir::structural::{Gather, Scatter};
 use pallas_ir::{DType, ScalarOp};
 
@@ -29,7 +29,7 @@ pub(super) fn gather_primitive(op: &Gather) -> (String, Vec<String>) {
         "fill_value=None".into(),
         "indices_are_sorted=False".into(),
         "mode=GatherScatterMode.CLIP".into(),
-        format!("slice_sizes={}", tuple(&op.slice_sizes)),
+        format!("slice_sizes={}", tuple_text(&op.slice_sizes)),
         "unique_indices=False".into(),
     ];
     ("gather".into(), params)
@@ -67,6 +67,6 @@ pub(super) fn scatter_primitive(op: &Scatter, dtype: DType) -> (String, Vec<Stri
 }
 
 fn dimension_numbers_param(class: &str, numbers: [(&str, &Vec<usize>); 5]) -> String {
-    let numbers = numbers.map(|(name, axes)| format!("{name}={}", tuple(axes)));
+    let numbers = numbers.map(|(name, axes)| format!("{name}={}", tuple_text(axes)));
     format!("dimension_numbers={class}({})", numbers.join(", "))
 }

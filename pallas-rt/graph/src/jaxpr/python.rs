@@ -2,7 +2,7 @@
 use pallas_ir::{DType, Literal};
 
 /// Returns a tuple as Python prints it: `(1, 2)`, or `(1,)` for one item.
-pub(super) fn tuple<T: std::fmt::Display>(items: &[T]) -> String {
+pub(super) fn tuple_text<T: std::fmt::Display>(items: &[T]) -> String {
     let all: Vec<String> = items.iter().map(T::to_string).collect();
     format!("({}{})", all.join(", "), if all.len() == 1 { "," } else { "" })
 }
@@ -28,7 +28,7 @@ pub(super) fn numpy_dtype_name(dtype: DType) -> &'static str {
 
 /// Returns a literal as JAX prints it, with its type: `2.0:f32[]`. A float is the shortest text of the double of the
 /// same value.
-pub(super) fn literal(x: Literal) -> String {
+pub(super) fn typed_literal_text(x: Literal) -> String {
     let value = if x.dtype == DType::Bool {
         if x.bits != 0 { "True".into() } else { "False".into() }
     } else if x.dtype.is_float() {

@@ -94,7 +94,9 @@ impl AxisStateInference {
         shard_map_diag(message, "`psum` combines the values of devices; `pcast` changes what is known of a value")
     }
 
-    /// Returns a call whose results are all in one state, the common one of its operands.
+    /// Returns `call` in place of that of equation `e`, with its operands cast to the states over the mesh axes
+    /// (varying, invariant ..) that they have in common, as for an elementwise operation, and all its results in the
+    /// joined state.
     pub(crate) fn call_with_joined_states(
         &self,
         call: impl Into<Call>,
@@ -104,7 +106,9 @@ impl AxisStateInference {
         Ok(CallWithAxisStates { call: call.into(), takes, gives: vec![gives; e.results.len()] })
     }
 
-    /// Joins the states of carried values after a step into those before it, and returns true if that changed `before`.
+    /// Joins the states over mesh axes that carried values have after a step of a loop into `before`, those that they
+    /// have before it; returns true if that changed `before`. States that cannot be joined are an error at line `at`,
+    /// in which `what` names the value.
     pub(crate) fn join_carried_states(
         &self,
         before: &mut [AxisStates],

@@ -39,8 +39,8 @@ pub(crate) use call_states::{CallAxisStateRule, CallWithAxisStates, with_varying
 
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::mesh::{
-    Axis, AxisStates, Collective, CollectiveKind, Form, ManualAxisState, Mesh, MeshSharding, Pcast, Piece, Sharding,
-    all_invariant_states,
+    Axis, AxisStates, Collective, CollectiveForm, CollectiveKind, ManualAxisState, Mesh, MeshSharding, Pcast, SentPart,
+    Sharding, all_invariant_states,
 };
 use crate::refusal::TransformError;
 use pallas_ir::{At, Diag, ScalarOp};
@@ -138,7 +138,7 @@ pub fn without_pcasts(graph: &Graph) -> Graph {
         match &e.op {
             Op::Collective(Collective { kind: CollectiveKind::Pcast(_), .. }) => same[e.result().index()] = e.args[0],
             Op::Call(call) => {
-                e.op = call.map(without_pcasts).into();
+                e.op = call.map_graphs(without_pcasts).into();
                 to.equations.push(e);
             }
             _ => to.equations.push(e),
@@ -335,9 +335,9 @@ impl AxisStateInference {
                 }
                 *state
             }
-            (_, Form::Own) => unreachable!("a cast alone exchanges nothing"),
-            (_, Form::Constant(_)) => ManualAxisState::Varying,
-            (_, Form::Stack(_) | Form::FromMember(_)) => {
+            (_, CollectiveForm::Own) => unreachable!("a cast alone exchanges nothing"),
+            (_, CollectiveForm::Constant(_)) => ManualAxisState::Varying,
+            (_, CollectiveForm::Stack(_) | CollectiveForm::FromMember(_)) => {
                 for &axis in &ids {
                     match states[axis] {
                         ManualAxisState::Invariant | ManualAxisState::Varying => {
@@ -348,7 +348,7 @@ impl AxisStateInference {
                 }
                 ManualAxisState::Varying
             }
-            (_, Form::Fold(monoid, piece)) => {
+            (_, CollectiveForm::Fold(monoid, piece)) => {
                 let mut parts = vec![];
                 for &axis in &ids {
                     match states[axis] {
@@ -371,7 +371,7 @@ impl AxisStateInference {
                     self.define_states(x, states.clone());
                     e.args[0] = x;
                 }
-                if piece == Piece::Whole { ManualAxisState::Invariant } else { ManualAxisState::Varying }
+                if piece == SentPart::Whole { ManualAxisState::Invariant } else { ManualAxisState::Varying }
             }
         };
         if let Some(x) = e.args.first_mut() {

@@ -5,7 +5,8 @@ use crate::mesh::{AxisStates, ManualAxisState, all_invariant_states};
 use pallas_ir::{Diag, ScalarOp, StructuralOp};
 
 impl AxisStateInference {
-    /// Casts the operands of an equation to common states, which its result then has.
+    /// Casts the operands of an equation to the states over the mesh axes (varying, invariant ..) that `joined_states`
+    /// chooses, and records the states of its result. Operands that cannot be cast are an error.
     pub(crate) fn cast_to_joined_states(&mut self, to: &mut Graph, e: &mut Equation) -> Result<(), Diag> {
         let is_constant = match &e.op {
             Op::Structural(StructuralOp::Iota(_)) => true,
@@ -28,7 +29,9 @@ impl AxisStateInference {
         shard_map_diag(found, "reduce parts of a sum first, `psum`, or cast the other operand, `pcast`")
     }
 
-    /// Returns the states to which the operands have to be cast, and those of the results.
+    /// Returns the states over the mesh axes (varying, invariant ..) that an equation's operands have to be cast to,
+    /// and those of its results. Along each axis, a varying operand, or else a reduced one, gives all others and the
+    /// results its state; with unreduced operands none is cast, and an operation that is not linear is an error.
     pub(super) fn joined_states(&self, e: &Equation) -> Result<(Vec<AxisStates>, AxisStates), Diag> {
         let mut operands: Vec<AxisStates> = e.args.iter().map(|&x| self.states(x)).collect();
         let mut gives = all_invariant_states(&self.mesh);

@@ -1,6 +1,6 @@
 //! Meshes of devices, and what a graph says about arrays on them.
 //!
-//! - [`Mesh`], [`Axis`], [`Sharding`], [`Form`]: from crate `pallas-mesh`;
+//! - [`Mesh`], [`Axis`], [`Sharding`], [`CollectiveForm`]: from crate `pallas-mesh`;
 //! - [`ShardingConstraint`], [`ShardingGroup`], [`PropagationBarrier`]: statements about the sharding of a value;
 //! - [`Collective`]: an operation on the arrays of several devices; [`ManualAxisState`]: whether devices have equal
 //!   values inside of a `shard_map`.
@@ -13,6 +13,7 @@ pub use crate::collective::{
 pub use crate::identity::{PropagationBarrier, ShardingConstraint, ShardingGroup};
 pub use flow::PropagationDirection;
 pub use pallas_mesh::{
-    Axis, DimSharding, Form, Mesh, MeshSharding, Piece, Sharding, axes_text, axis, difference, product_of_sizes,
+    Axis, CollectiveForm, DimSharding, Mesh, MeshSharding, SentPart, Sharding, axes_text, axis, difference,
+    product_of_sizes,
 };
 pub use state::{AxisStates, ManualAxisState, all_invariant_states};

@@ -1,8 +1,8 @@
 //! `all_reduce`: every device gets the sum, or another reduction, of the arrays of its group.
 use super::Pcast;
 use super::prelude::collective::*;
-use crate::mesh::{ManualAxisState, Piece};
-use crate::stablehlo::combiner_region;
+use crate::mesh::{ManualAxisState, SentPart};
+use crate::stablehlo::build_combiner_region;
 use pallas_ir::ScalarOp;
 
 /// `T[..] -> T[..]`: the operands of all members of a group, combined by this monoid in the order of the members'
@@ -14,19 +14,19 @@ impl CollectiveInterface for AllReduce {
     fn attributes(&self) -> String {
         format!(" {}", self.0)
     }
-    fn form_for_member(&self, _: usize) -> Form {
-        Form::Fold(self.0, Piece::Whole)
+    fn form_for_member(&self, _: usize) -> CollectiveForm {
+        CollectiveForm::Fold(self.0, SentPart::Whole)
     }
     fn check_attributes(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
     }
     fn for_dtype(&self, dtype: DType) -> CollectiveKind {
-        AllReduce(self.0.monoid_of(dtype)).into()
+        AllReduce(self.0.monoid_for_dtype(dtype)).into()
     }
 }
 
 impl CollectiveTransposeRule for AllReduce {
-    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+    fn push_operand_cotangent(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         let op = match op.mesh.is_batch() {
             // Values have no states along a batch axis, so each example gets the sum of all cotangents.
             true => op.clone(),
@@ -38,9 +38,9 @@ impl CollectiveTransposeRule for AllReduce {
 }
 
 impl CollectiveHlo for AllReduce {
-    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
-        let region = combiner_region(w, self.0, gives.dtype);
-        let detail = w.collective_attributes(op, CollectiveData::Combined);
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[HloValue], gives: &Type) -> HloValue {
+        let region = build_combiner_region(w, self.0, gives.dtype);
+        let detail = w.collective_attributes(op, ExchangedData::Combined);
         w.emit_op_with_regions("all_reduce", &[&args[0]], vec![region], detail, std::slice::from_ref(gives)).remove(0)
     }
 }

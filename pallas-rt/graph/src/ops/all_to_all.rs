@@ -1,6 +1,6 @@
 //! `all_to_all`: every device sends each member of its group a part of its array.
 use super::prelude::collective::*;
-use crate::mesh::Piece;
+use crate::mesh::SentPart;
 
 /// `T[k, ..] -> T[k, ..]` in a group of `k` devices: in the result of member `j`, row `i` is row `j` of member `i`'s
 /// operand.
@@ -11,8 +11,8 @@ impl CollectiveInterface for AllToAll {
     fn attributes(&self) -> String {
         String::new()
     }
-    fn form_for_member(&self, _: usize) -> Form {
-        Form::Stack(Piece::Part)
+    fn form_for_member(&self, _: usize) -> CollectiveForm {
+        CollectiveForm::Stack(SentPart::Part)
     }
     fn check_attributes(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
@@ -23,14 +23,14 @@ impl CollectiveInterface for AllToAll {
 }
 
 impl CollectiveTransposeRule for AllToAll {
-    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+    fn push_operand_cotangent(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         Some(to.push_valid(op.clone(), &[cotangent]))
     }
 }
 
 impl CollectiveHlo for AllToAll {
-    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
-        let detail = w.collective_attributes(op, CollectiveData::Exchanged);
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[HloValue], gives: &Type) -> HloValue {
+        let detail = w.collective_attributes(op, ExchangedData::Exchanged);
         w.emit_op("all_to_all", &[&args[0]], detail, gives.clone())
     }
 }

@@ -18,7 +18,7 @@ pub struct Case {
 }
 
 impl CallInterface for Case {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         self.branches.iter().map(|branch| (RunCount::Once, branch)).collect()
     }
     fn with_graphs(&self, branches: Vec<Graph>) -> Call {
@@ -242,7 +242,7 @@ impl ShardableCall for Case {
         let branches = made.into_iter().map(branch).collect();
         let made = to.graph().push_valid_multi_result(Case { branches }, &args);
         for ((&v, var), sharding) in node.results.iter().zip(made).zip(results) {
-            to.define(v, var, sharding);
+            to.define_value(v, var, sharding);
         }
     }
     fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>> {
@@ -265,13 +265,13 @@ impl CallMasking for Case {
     fn check_same_call(&self, other: &Call, _: bool) -> Result<(), String> {
         if Case::of(other).is_some() { Ok(()) } else { Err("`case` differs".into()) }
     }
-    fn size_attributes(&self) -> Vec<usize> {
+    fn size_dependent_attributes(&self) -> Vec<usize> {
         vec![]
     }
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        masked_graphs: Vec<MaskedGraph>,
+        masked_graphs: Vec<MaskedGraphAndParams>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
@@ -279,7 +279,7 @@ impl CallMasking for Case {
         for (graph, scalars) in &masked_graphs {
             all.extend(scalars.iter().map(|(number, v)| (*number, graph.ty(*v).clone())));
         }
-        let branch = |(mut graph, scalars): MaskedGraph| {
+        let branch = |(mut graph, scalars): MaskedGraphAndParams| {
             let own = |graph: &mut Graph, (number, ty): (&usize, &Type)| match scalars.get(number) {
                 Some(v) => *v,
                 None => graph.var(ty.clone()),
@@ -308,7 +308,7 @@ impl SerializableOp for Case {
 
 impl CallHlo for Case {
     /// Writes a StableHLO `case` with the index clamped, because StableHLO takes the last branch for a negative index.
-    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[HloValue], gives: &[Type]) -> Vec<HloValue> {
         let (low, high) = (p.w.emit_index_constant(0), p.w.emit_index_constant(self.branches.len() - 1));
         let index = p.w.emit_op("clamp", &[&low, &args[0], &high], HloAttributes::None, Type::scalar(DType::I32));
         let branches: Vec<HloRegion> =

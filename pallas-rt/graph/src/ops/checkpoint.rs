@@ -30,7 +30,7 @@ impl Checkpoint {
 }
 
 impl CallInterface for Checkpoint {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Once, &self.graph)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {

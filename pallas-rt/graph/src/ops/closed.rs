@@ -8,7 +8,7 @@ use pallas_ir::DType;
 pub struct ClosedCall(pub Graph);
 
 impl CallInterface for ClosedCall {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Once, &self.0)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {

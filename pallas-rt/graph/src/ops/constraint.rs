@@ -54,7 +54,7 @@ impl ShardableIdentity for ShardingConstraint {
 }
 
 impl IdentityHlo for ShardingConstraint {
-    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &HloValue) -> HloValue {
         if !w.with_shardings {
             return x.clone();
         }

@@ -26,7 +26,7 @@ pub struct CustomJvp {
 }
 
 impl CallInterface for CustomJvp {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Once, &self.primal), (RunCount::Never, &self.rule)]
     }
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call {

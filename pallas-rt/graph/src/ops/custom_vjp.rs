@@ -41,7 +41,7 @@ pub struct CustomVjp {
 }
 
 impl CallInterface for CustomVjp {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Once, &self.primal), (RunCount::Never, &self.forward), (RunCount::Never, &self.backward)]
     }
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call {

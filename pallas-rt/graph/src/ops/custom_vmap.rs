@@ -100,7 +100,7 @@ impl fmt::Debug for BatchRule {
 }
 
 impl CallInterface for CustomVmap {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Once, &self.graph)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {

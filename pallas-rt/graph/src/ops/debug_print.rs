@@ -2,7 +2,7 @@
 use super::prelude::*;
 use super::samples::{OpSample, SampledOp};
 use crate::mesh::all_invariant_states;
-use crate::stablehlo::Line;
+use crate::stablehlo::HloLine;
 use pallas_ir::DType;
 
 /// A call that prints its operand (`jax.debug.print`). Its result, an i32 scalar, exists only because every equation
@@ -16,7 +16,7 @@ pub struct Print {
 }
 
 impl CallInterface for Print {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![]
     }
     fn with_graphs(&self, _: Vec<Graph>) -> Call {
@@ -114,7 +114,7 @@ impl ShardableCall for Print {
     fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>> {
         match of.has_first_device() {
             true => vec![to.push_valid_multi_result(self.clone(), &of.operands_in_range(0..1))],
-            false => vec![vec![to.int(0)]],
+            false => vec![vec![to.i32_literal(0)]],
         }
     }
 }
@@ -134,13 +134,13 @@ impl CallMasking for Print {
             false => Err("`debug_print` of an array whose extents depend on the size".into()),
         }
     }
-    fn size_attributes(&self) -> Vec<usize> {
+    fn size_dependent_attributes(&self) -> Vec<usize> {
         vec![]
     }
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        _: Vec<MaskedGraph>,
+        _: Vec<MaskedGraphAndParams>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
@@ -165,8 +165,8 @@ impl SerializableOp for Print {
 }
 
 impl CallHlo for Print {
-    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], _: &[Type]) -> Vec<Value> {
-        p.w.push_line(Line::Comment(self.label.clone(), args[0].clone()));
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[HloValue], _: &[Type]) -> Vec<HloValue> {
+        p.w.push_line(HloLine::Comment(self.label.clone(), args[0].clone()));
         vec![p.w.emit_index_constant(0)]
     }
 }

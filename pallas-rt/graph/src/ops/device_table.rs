@@ -10,8 +10,8 @@ impl CollectiveInterface for DeviceTable {
     fn attributes(&self) -> String {
         format!(" {:?}", self.0)
     }
-    fn form_for_member(&self, number: usize) -> Form {
-        Form::Constant(self.0.get(number).copied().unwrap_or(0))
+    fn form_for_member(&self, number: usize) -> CollectiveForm {
+        CollectiveForm::Constant(self.0.get(number).copied().unwrap_or(0))
     }
     fn check_attributes(&self, members: usize) -> Result<(), (String, &'static str)> {
         match self.0.len() == members {
@@ -25,14 +25,14 @@ impl CollectiveInterface for DeviceTable {
 }
 
 impl CollectiveTransposeRule for DeviceTable {
-    fn transposed(&self, _: &mut Graph, _: &Collective, _: Var) -> Option<Var> {
+    fn push_operand_cotangent(&self, _: &mut Graph, _: &Collective, _: Var) -> Option<Var> {
         None
     }
 }
 
 impl CollectiveHlo for DeviceTable {
     /// Writes a table for all devices, from which a device reads the entry at its partition id.
-    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, _: &[Value], _: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, _: &[HloValue], _: &Type) -> HloValue {
         let mesh = &op.mesh;
         let mut of_devices = vec![0; mesh.device_count()];
         (0..mesh.device_count()).for_each(|p| of_devices[mesh.device(p)] = self.0[mesh.index(p, &op.axes)]);
@@ -41,6 +41,6 @@ impl CollectiveHlo for DeviceTable {
         let device = w.emit_op("partition_id", &[], HloAttributes::None, Type::scalar(DType::U32));
         let row =
             w.emit_op("dynamic_slice", &[&all, &device], HloAttributes::Sizes(vec![1]), Type::new(DType::I32, [1]));
-        w.reshape(&row, &[])
+        w.emit_reshape(&row, &[])
     }
 }

@@ -1,7 +1,7 @@
 //! `dynamic_slice`: reads a window of an array.
 use super::DynamicUpdateSlice;
 use super::prelude::window::*;
-use crate::build::dims;
+use crate::build::constant_dims;
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Gather;
 
@@ -21,7 +21,7 @@ impl WindowInterface for DynamicSlice {
 impl WindowTransformRule for DynamicSlice {
     /// Returns the operation, with its array operands, that computes the cotangent of the array: `zeros` with
     /// `cotangent` in the window.
-    fn transposed(&self, cotangent: Var, zeros: Var, _: &Type) -> Vec<(Dynamic, Vec<Var>)> {
+    fn cotangent_operations(&self, cotangent: Var, zeros: Var, _: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         vec![(DynamicUpdateSlice.into(), vec![zeros, cotangent])]
     }
     fn with_leading_axis(&self, size: usize) -> Dynamic {
@@ -36,7 +36,7 @@ impl WindowTransformRule for DynamicSlice {
             start_indices_batching_dims: vec![0; batch],
             start_index_map: own.moved.iter().map(|axis| axis + batch).collect(),
             index_vector_dim: 1,
-            slice_sizes: dims(&[&vec![1; batch][..], &self.size[..]].concat()),
+            slice_sizes: constant_dims(&[&vec![1; batch][..], &self.size[..]].concat()),
         };
         to.push_valid(StructuralOp::from(gather), &[own.arrays[0], own.index])
     }

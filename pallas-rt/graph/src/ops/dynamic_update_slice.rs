@@ -18,7 +18,7 @@ impl WindowInterface for DynamicUpdateSlice {
 impl WindowTransformRule for DynamicUpdateSlice {
     /// Returns the operations, with their array operands, that compute the cotangents: for the array, `cotangent` with
     /// zeros in the window; for the update, the window of `cotangent`.
-    fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)> {
+    fn cotangent_operations(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)> {
         let of_part = DynamicSlice { size: window.shape.clone() };
         vec![(DynamicUpdateSlice.into(), vec![cotangent, zeros]), (of_part.into(), vec![cotangent])]
     }

@@ -50,7 +50,7 @@ fn is_call_operand(operand: &Operand) -> bool {
 }
 
 impl CallInterface for KernelCall {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![]
     }
     fn with_graphs(&self, _: Vec<Graph>) -> Call {
@@ -196,13 +196,13 @@ impl CallMasking for KernelCall {
             false => Err(format!("kernel `{}` has other sizes", self.kernel.name)),
         }
     }
-    fn size_attributes(&self) -> Vec<usize> {
+    fn size_dependent_attributes(&self) -> Vec<usize> {
         vec![]
     }
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        _: Vec<MaskedGraph>,
+        _: Vec<MaskedGraphAndParams>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
@@ -255,7 +255,7 @@ impl SerializableOp for KernelCall {
 impl CallHlo for KernelCall {
     /// Writes a custom call, whose configuration is the kernel's text, sizes and parameters, with the kernel's sharding
     /// rule for Shardy.
-    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[HloValue], gives: &[Type]) -> Vec<HloValue> {
         let config = format!("sizes{:?} params{:?}\n{}", self.sizes, self.params, self.kernel);
         let rule = p.w.with_shardings.then(|| ShardingRule::from_kernel_call(self).text(0));
         let detail = HloAttributes::Kernel { name: self.kernel.name.clone(), config, rule };

@@ -24,7 +24,7 @@ impl CheckpointName {
 
 impl CallInterface for CheckpointName {
     /// Returns none, since the identity is not written as a called graph.
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![]
     }
     fn with_graphs(&self, _: Vec<Graph>) -> Call {

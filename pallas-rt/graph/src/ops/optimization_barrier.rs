@@ -39,7 +39,7 @@ impl ShardableIdentity for OptimizationBarrier {
 }
 
 impl IdentityHlo for OptimizationBarrier {
-    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
-        w.unary("optimization_barrier", x)
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &HloValue) -> HloValue {
+        w.emit_unary("optimization_barrier", x)
     }
 }

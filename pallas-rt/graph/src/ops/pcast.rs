@@ -18,8 +18,8 @@ impl CollectiveInterface for Pcast {
     fn attributes(&self) -> String {
         format!(" {} to {}", self.from.name(), self.to.name())
     }
-    fn form_for_member(&self, _: usize) -> Form {
-        Form::Own
+    fn form_for_member(&self, _: usize) -> CollectiveForm {
+        CollectiveForm::Own
     }
     fn check_attributes(&self, _: usize) -> Result<(), (String, &'static str)> {
         Ok(())
@@ -29,7 +29,8 @@ impl CollectiveInterface for Pcast {
     }
 }
 
-/// Returns the state that the cotangent of a value in a state has.
+/// Returns the state of the cotangent of a value in `state`: unreduced and reduced are exchanged, varying and
+/// invariant stay.
 fn cotangent_state(state: ManualAxisState) -> ManualAxisState {
     match state {
         ManualAxisState::Unreduced => ManualAxisState::Reduced,
@@ -43,7 +44,7 @@ fn cotangent_state(state: ManualAxisState) -> ManualAxisState {
 fn keep_on_first_device(to: &mut Graph, op: &Collective, x: Var) -> Var {
     let ty = to.ty(x).clone();
     let number = to.push_valid(op.with_kind(DeviceTable((0..op.group_size() as i32).collect())), &[]);
-    let zero = to.int(0);
+    let zero = to.i32_literal(0);
     let is_first = to.push_valid(ScalarOp::Eq, &[number, zero]);
     let is_first = to.broadcast(is_first, &ty.shape).expect("a scalar stretches");
     let zeros = to.splat(Literal::new(ty.dtype, 0.0), &ty.shape);
@@ -51,7 +52,7 @@ fn keep_on_first_device(to: &mut Graph, op: &Collective, x: Var) -> Var {
 }
 
 impl CollectiveTransposeRule for Pcast {
-    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+    fn push_operand_cotangent(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         Some(match (cotangent_state(self.to), cotangent_state(self.from)) {
             (_, ManualAxisState::Invariant) => to.push_valid(op.with_kind(AllReduce(ScalarOp::Add)), &[cotangent]),
             (ManualAxisState::Invariant, _) => keep_on_first_device(to, op, cotangent),
@@ -61,7 +62,7 @@ impl CollectiveTransposeRule for Pcast {
 }
 
 impl CollectiveHlo for Pcast {
-    fn emit_stablehlo(&self, _: &mut HloWriter, _: &Collective, args: &[Value], _: &Type) -> Value {
+    fn emit_stablehlo(&self, _: &mut HloWriter, _: &Collective, args: &[HloValue], _: &Type) -> HloValue {
         args[0].clone()
     }
 }

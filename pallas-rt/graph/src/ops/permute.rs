@@ -12,8 +12,8 @@ impl CollectiveInterface for Permute {
         let all = self.0.iter().map(|source| source.map_or("-".into(), |source| source.to_string()));
         format!(" from({})", all.collect::<Vec<_>>().join(", "))
     }
-    fn form_for_member(&self, number: usize) -> Form {
-        Form::FromMember(self.0.get(number).copied().flatten())
+    fn form_for_member(&self, number: usize) -> CollectiveForm {
+        CollectiveForm::FromMember(self.0.get(number).copied().flatten())
     }
     fn check_attributes(&self, members: usize) -> Result<(), (String, &'static str)> {
         match self.0.len() == members && self.0.iter().flatten().all(|&source| source < members) {
@@ -27,7 +27,7 @@ impl CollectiveInterface for Permute {
 }
 
 impl CollectiveTransposeRule for Permute {
-    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
+    fn push_operand_cotangent(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var> {
         let mut targets = vec![None; self.0.len()];
         for (to, from) in self.0.iter().enumerate().filter_map(|(to, from)| from.map(|from| (to, from))) {
             targets[from] = Some(to);
@@ -37,7 +37,7 @@ impl CollectiveTransposeRule for Permute {
 }
 
 impl CollectiveHlo for Permute {
-    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[Value], gives: &Type) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, op: &Collective, args: &[HloValue], gives: &Type) -> HloValue {
         let of_group = |group: Vec<usize>| {
             let pair = |(to, from): (usize, &Option<usize>)| from.map(|from| [group[from], group[to]]);
             self.0.iter().enumerate().filter_map(pair).collect::<Vec<_>>()

@@ -1,6 +1,6 @@
 //! Imports that the files of calls share; the modules `identity`, `collective` and `window` have those of the other
 //! groups.
-pub(super) use crate::bounded::{CallMasking, GraphMasker, MaskedGraph};
+pub(super) use crate::bounded::{CallMasking, GraphMasker, MaskedGraphAndParams};
 pub(super) use crate::call::{
     Call, CallExpansion, CallInterface, ExpansionStage, PlanStepInterface, RunCount, check_param_types,
     invalid_call_diag,
@@ -16,7 +16,7 @@ pub(super) use crate::shard::op_sharding_rule::ShardingRule;
 pub(super) use crate::shard::partition::Partitioner;
 pub(super) use crate::shard::propagation_program::{NodeId, RegionGraphBuilder, Val};
 pub(super) use crate::shard::virtual_mesh::JointDevices;
-pub(super) use crate::stablehlo::{CallHlo, StableHloTranslator, Value};
+pub(super) use crate::stablehlo::{CallHlo, HloValue, StableHloTranslator};
 pub(super) use crate::text_format::{self, SerializableOp};
 pub(super) use crate::transform::{
     BatchAxis, BatchedCall, CallLinearity, CallTransformRule, JvpCall, Linearity, LinearityAnalysis, VjpCall, active,
@@ -31,7 +31,7 @@ pub(in crate::ops) mod identity {
     pub(in crate::ops) use crate::mesh::MeshSharding;
     pub(in crate::ops) use crate::shard::ShardableIdentity;
     pub(in crate::ops) use crate::shard::propagation_program::NodeKind;
-    pub(in crate::ops) use crate::stablehlo::{HloAttributes, HloWriter, IdentityHlo, Value};
+    pub(in crate::ops) use crate::stablehlo::{HloAttributes, HloValue, HloWriter, IdentityHlo};
     pub(in crate::ops) use pallas_ir::Diag;
 }
 
@@ -50,8 +50,8 @@ pub(in crate::ops) mod window {
 pub(in crate::ops) mod collective {
     pub(in crate::ops) use crate::collective::{Collective, CollectiveInterface, CollectiveKind};
     pub(in crate::ops) use crate::graph::{Graph, Var};
-    pub(in crate::ops) use crate::mesh::Form;
-    pub(in crate::ops) use crate::stablehlo::{CollectiveData, CollectiveHlo, HloWriter, Value};
+    pub(in crate::ops) use crate::mesh::CollectiveForm;
+    pub(in crate::ops) use crate::stablehlo::{CollectiveHlo, ExchangedData, HloValue, HloWriter};
     pub(in crate::ops) use crate::transform::CollectiveTransposeRule;
     pub(in crate::ops) use pallas_ir::{DType, Type};
 }

@@ -41,7 +41,7 @@ impl ShardableIdentity for PropagationBarrier {
 }
 
 impl IdentityHlo for PropagationBarrier {
-    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &HloValue) -> HloValue {
         // The numbers by which Shardy's attribute encodes directions.
         let number = match self.0 {
             _ if !w.with_shardings => return x.clone(),

@@ -122,7 +122,7 @@ fn no_derivative_error(at: Loc) -> TransformError {
 }
 
 impl CallInterface for Callback {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![]
     }
     fn with_graphs(&self, _: Vec<Graph>) -> Call {
@@ -239,13 +239,13 @@ impl CallMasking for Callback {
     fn check_same_call(&self, _: &Call, _: bool) -> Result<(), String> {
         Err("`pure_callback` calls a function of its own for each size".into())
     }
-    fn size_attributes(&self) -> Vec<usize> {
+    fn size_dependent_attributes(&self) -> Vec<usize> {
         vec![]
     }
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        _: Vec<MaskedGraph>,
+        _: Vec<MaskedGraphAndParams>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
@@ -263,7 +263,7 @@ impl SerializableOp for Callback {
 }
 
 impl CallHlo for Callback {
-    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[HloValue], gives: &[Type]) -> Vec<HloValue> {
         let detail = HloAttributes::Kernel { name: self.name().into(), config: String::new(), rule: None };
         p.w.emit_op_with_regions("custom_call", &args.iter().collect::<Vec<_>>(), vec![], detail, gives)
     }

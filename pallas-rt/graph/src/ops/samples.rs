@@ -3,7 +3,7 @@ use super::prelude::*;
 use crate::graph::Op;
 use pallas_ir::{DType, ScalarOp};
 
-/// An example of an operation, with the derivatives that it has.
+/// An example of an operation, on which tests check its batching and the modes of differentiation that it supports.
 #[derive(Clone, Debug)]
 pub struct OpSample {
     /// The operation.
@@ -33,7 +33,7 @@ impl OpSample {
     }
 }
 
-/// Gives examples of an operation. No method has a default.
+/// Gives examples of an operation, on which tests check its derivatives and its batching. No method has a default.
 pub(super) trait SampledOp {
     /// Returns examples whose floating-point operands have elements of type `dtype`; none for an operation that cannot
     /// run alone.

@@ -43,7 +43,7 @@ impl Scan {
 
     /// Returns which parameters of the body have the batch axis, if the operands for which `has_batch_axis` is true do.
     /// A carried value has it in all steps if it gets it in one.
-    fn batched_params(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
+    fn param_batch_flags(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
         extend_flags_to_fixpoint(has_batch_axis, self.captured, self.carried, |on| {
             batch_dependent_results(&self.body, on, axis)
         })
@@ -51,7 +51,7 @@ impl Scan {
 }
 
 impl CallInterface for Scan {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Times(self.length), &self.body)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {
@@ -112,7 +112,7 @@ impl CallTransformRule for Scan {
     /// second.
     fn batched(&self, batch: BatchedCall<'_>) -> Result<Vec<(Var, bool)>, TransformError> {
         let BatchedCall { to, args, has, axis, .. } = batch;
-        let (flags, fixed) = (self.batched_params(has, axis), self.first_array_operand());
+        let (flags, fixed) = (self.param_batch_flags(has, axis), self.first_array_operand());
         let mut all = vec![false; self.body.results.len()];
         all[..self.carried].copy_from_slice(&flags[self.captured..fixed]);
         let (body, gives) = batched_with_forced_results(&self.body, &flags, axis, &all)?;
@@ -124,7 +124,7 @@ impl CallTransformRule for Scan {
         Ok(made.map(|(i, (v, has))| (if has && is_stack(i) { swap_first_axes(to, v) } else { v }, has)).collect())
     }
     fn batch_dependent_results(&self, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
-        let on = self.batched_params(has_batch_axis, axis);
+        let on = self.param_batch_flags(has_batch_axis, axis);
         let mut found = batch_dependent_results(&self.body, &on, axis);
         found[..self.carried].copy_from_slice(&on[self.captured..self.first_array_operand()]);
         found
@@ -204,11 +204,11 @@ impl SerializableOp for Scan {
 impl CallHlo for Scan {
     /// Writes a `while` over the index of the step, the carried values and the stacks, whose body reads the arrays from
     /// outside.
-    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[HloValue], gives: &[Type]) -> Vec<HloValue> {
         let (captured, rest) = args.split_at(self.captured);
         let (carried, arrays) = rest.split_at(self.carried);
-        let stacks: Vec<Value> =
-            gives[self.carried..].iter().map(|ty| p.w.constant(Literal::int(ty.dtype, 0), &ty.shape)).collect();
+        let stacks: Vec<HloValue> =
+            gives[self.carried..].iter().map(|ty| p.w.emit_constant(Literal::int(ty.dtype, 0), &ty.shape)).collect();
         if self.length == 0 {
             return [carried, &stacks].concat();
         }
@@ -216,13 +216,13 @@ impl CallHlo for Scan {
         let types: Vec<Type> = state.iter().map(|x| x.ty.clone()).collect();
         let condition = p.build_region(&types, |p, x| {
             let length = p.w.emit_index_constant(self.length);
-            vec![p.w.compare("LT", &x[0], &length)]
+            vec![p.w.emit_comparison("LT", &x[0], &length)]
         });
         let body = p.build_region(&types, |p, x| {
             let (carried, stacks) = x[1..].split_at(self.carried);
             let at = if self.reverse {
                 let last = p.w.emit_index_constant(self.length - 1);
-                p.w.binary("subtract", &last, &x[0])
+                p.w.emit_binary("subtract", &last, &x[0])
             } else {
                 x[0].clone()
             };
@@ -234,21 +234,21 @@ impl CallHlo for Scan {
                 let row = Type::new(array.ty.dtype, [&[1], element].concat());
                 let from = [vec![array], start(element.len())].concat();
                 let row = p.w.emit_op("dynamic_slice", &from, HloAttributes::Sizes(row.shape.clone()), row);
-                operands.push(p.w.reshape(&row, element));
+                operands.push(p.w.emit_reshape(&row, element));
             }
             let mut made = p.emit_graph(&self.body, &operands);
             for (value, stack) in made[self.carried..].iter_mut().zip(stacks) {
                 let rank = value.ty.shape.len();
-                let row = p.w.reshape(value, &[&[1], &value.ty.shape[..]].concat());
+                let row = p.w.emit_reshape(value, &[&[1], &value.ty.shape[..]].concat());
                 let to = [vec![stack, &row], start(rank)].concat();
                 *value = p.w.emit_op("dynamic_update_slice", &to, HloAttributes::None, stack.ty.clone());
             }
             let one = p.w.emit_index_constant(1);
-            let next = p.w.binary("add", &x[0], &one);
+            let next = p.w.emit_binary("add", &x[0], &one);
             made.insert(0, next);
             made
         });
-        let state: Vec<&Value> = state.iter().collect();
+        let state: Vec<&HloValue> = state.iter().collect();
         p.w.emit_op_with_regions("while", &state, vec![condition, body], HloAttributes::None, &types).split_off(1)
     }
 }

@@ -52,7 +52,7 @@ impl ShardMap {
 }
 
 impl CallInterface for ShardMap {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Once, &self.body)]
     }
     fn with_graphs(&self, mut graphs: Vec<Graph>) -> Call {
@@ -196,13 +196,13 @@ impl CallMasking for ShardMap {
     fn check_same_call(&self, _: &Call, _: bool) -> Result<(), String> {
         Err("`shard_map` differs".into())
     }
-    fn size_attributes(&self) -> Vec<usize> {
+    fn size_dependent_attributes(&self) -> Vec<usize> {
         vec![]
     }
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        _: Vec<MaskedGraph>,
+        _: Vec<MaskedGraphAndParams>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
@@ -221,8 +221,8 @@ impl SerializableOp for ShardMap {
 
 impl CallHlo for ShardMap {
     /// Writes a `sdy.manual_computation`; in a text without shardings, which has no mesh, a custom call.
-    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
-        let all: Vec<&Value> = args.iter().collect();
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[HloValue], gives: &[Type]) -> Vec<HloValue> {
+        let all: Vec<&HloValue> = args.iter().collect();
         if !p.w.with_shardings {
             let detail = HloAttributes::Kernel { name: self.name().into(), config: self.body.to_string(), rule: None };
             return p.w.emit_op_with_regions("custom_call", &all, vec![], detail, gives);

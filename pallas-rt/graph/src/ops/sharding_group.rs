@@ -43,7 +43,7 @@ impl ShardableIdentity for ShardingGroup {
 }
 
 impl IdentityHlo for ShardingGroup {
-    fn emit_stablehlo(&self, w: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, w: &mut HloWriter, x: &HloValue) -> HloValue {
         if w.with_shardings {
             w.emit_op_with_regions("sdy.sharding_group", &[x], vec![], HloAttributes::ShardingGroup(self.0), &[]);
         }

@@ -38,7 +38,7 @@ impl ShardableIdentity for StopGradient {
 }
 
 impl IdentityHlo for StopGradient {
-    fn emit_stablehlo(&self, _: &mut HloWriter, x: &Value) -> Value {
+    fn emit_stablehlo(&self, _: &mut HloWriter, x: &HloValue) -> HloValue {
         x.clone()
     }
 }

@@ -5,7 +5,7 @@ use super::prelude::*;
 use super::samples::{OpSample, SampledOp};
 use crate::manual::with_varying_axes;
 use crate::mesh::Sharding;
-use crate::shard::partition::move_captured_first;
+use crate::shard::partition::move_captured_params_first;
 use crate::shard::propagation_program::{NodeKind, RegionCall};
 use crate::stablehlo::HloAttributes;
 use crate::transform::active_loop_params;
@@ -39,7 +39,7 @@ impl While {
 }
 
 impl CallInterface for While {
-    fn graphs(&self) -> Vec<(RunCount, &Graph)> {
+    fn graphs_with_run_counts(&self) -> Vec<(RunCount, &Graph)> {
         vec![(RunCount::Unknown, &self.condition), (RunCount::Unknown, &self.body)]
     }
     fn with_graphs(&self, graphs: Vec<Graph>) -> Call {
@@ -203,15 +203,15 @@ impl ShardableCall for While {
         let (condition, of_condition) = to.partition_region(first, &with(&first.params), &holds);
         let (body, of_body) = to.partition_region(second, &with(&second.params), &with(&second.results));
         let call = While {
-            condition: move_captured_first(condition, of_condition.len()),
-            body: move_captured_first(body, of_body.len()),
+            condition: move_captured_params_first(condition, of_condition.len()),
+            body: move_captured_params_first(body, of_body.len()),
             condition_captured: of_condition.len(),
             body_captured: of_body.len(),
         };
         let args = [to.captured_blocks(&of_condition), to.captured_blocks(&of_body), inits].concat();
         let made = to.graph().push_valid_multi_result(call, &args);
         for ((&v, var), sharding) in node.results.iter().zip(made).zip(carried) {
-            to.define(v, var, sharding);
+            to.define_value(v, var, sharding);
         }
     }
     fn emit_joint_call(&self, to: &mut Graph, of: &JointDevices<'_>) -> Vec<Vec<Var>> {
@@ -256,13 +256,13 @@ impl CallMasking for While {
             false => Err("`while` differs".into()),
         }
     }
-    fn size_attributes(&self) -> Vec<usize> {
+    fn size_dependent_attributes(&self) -> Vec<usize> {
         vec![]
     }
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        masked_graphs: Vec<MaskedGraph>,
+        masked_graphs: Vec<MaskedGraphAndParams>,
         _: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
@@ -298,12 +298,12 @@ impl SerializableOp for While {
 }
 
 impl CallHlo for While {
-    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_stablehlo(&self, p: &mut StableHloTranslator, args: &[HloValue], gives: &[Type]) -> Vec<HloValue> {
         let (captured, carried) = args.split_at(self.first_carried_operand());
         let (of_condition, of_body) = captured.split_at(self.condition_captured);
         let condition = p.build_region(gives, |p, x| p.emit_graph(&self.condition, &[of_condition, x].concat()));
         let body = p.build_region(gives, |p, x| p.emit_graph(&self.body, &[of_body, x].concat()));
-        let carried: Vec<&Value> = carried.iter().collect();
+        let carried: Vec<&HloValue> = carried.iter().collect();
         p.w.emit_op_with_regions("while", &carried, vec![condition, body], HloAttributes::None, gives)
     }
 }

@@ -21,7 +21,7 @@ pub fn translate_constraints(graph: &Graph, mesh: &Arc<Mesh>) -> Option<Graph> {
             },
             // The body of a `shard_map` stays on the mesh that it names.
             Op::Call(call) if call.mesh().is_none() && !call.graphs().is_empty() => {
-                call.try_map(|graph| translate_constraints(graph, mesh).ok_or(())).ok()?.into()
+                call.try_map_graphs(|graph| translate_constraints(graph, mesh).ok_or(())).ok()?.into()
             }
             _ => continue,
         };

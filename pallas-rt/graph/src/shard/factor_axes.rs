@@ -14,15 +14,16 @@ use crate::mesh::axis::{Axis, has_overlap, is_strict_prefix, prefix_relation, pr
 use crate::mesh::{Mesh, Sharding, axis};
 use std::cmp::Ordering;
 
-/// Returns the axes for each factor of an operation, from the shardings of its arrays. `elements` is the number of
-/// elements of each array.
+/// Returns the mesh axes for each factor of an operation, which all its arrays then share, from the shardings that the
+/// arrays have now: axes that are equal already, else those of the preferred one of two arrays whose dimensions are
+/// one factor each, else the best lists of all arrays. `elements` is the number of elements of each array.
 pub(super) fn find_common_factor_axes(
-    splits: &[FactorShardings],
+    array_shardings: &[FactorShardings],
     rule: &ShardingRule,
     elements: &[usize],
     mesh: &Mesh,
 ) -> Vec<Vec<Axis>> {
-    if let Some(axes) = find_equal_axes(splits, rule) {
+    if let Some(axes) = find_equal_axes(array_shardings, rule) {
         return axes;
     }
     let arrays: Vec<usize> = (0..rule.tensors.len()).filter(|&t| !rule.tensors[t].is_empty()).collect();
@@ -30,9 +31,9 @@ pub(super) fn find_common_factor_axes(
         (0..rule.factors.len()).filter(|&f| rule.factors[f].role == FactorRole::Replicate).collect();
     let is_plain = rule.tensors.iter().flatten().all(|dim| dim.len() == 1);
     if let ([a, b], true, true) = (&arrays[..], replicated.is_empty(), is_plain) {
-        return keep_preferred_sharding(splits, rule, elements, [*a, *b]);
+        return keep_preferred_sharding(array_shardings, rule, elements, [*a, *b]);
     }
-    let mut axes = choose_axes_by_majority(splits, rule, elements, mesh);
+    let mut axes = choose_axes_by_majority(array_shardings, rule, elements, mesh);
     for f in replicated {
         let left = std::mem::take(&mut axes[f]);
         distribute_to_batch_factors(left, f, &mut axes, rule, &arrays);
@@ -41,11 +42,11 @@ pub(super) fn find_common_factor_axes(
 }
 
 /// Returns the axes of each factor if all arrays have the same ones, and no axis occurs twice.
-fn find_equal_axes(splits: &[FactorShardings], rule: &ShardingRule) -> Option<Vec<Vec<Axis>>> {
+fn find_equal_axes(array_shardings: &[FactorShardings], rule: &ShardingRule) -> Option<Vec<Vec<Axis>>> {
     let mut seen: Vec<Axis> = vec![];
     let mut all = vec![];
     for (f, factor) in rule.factors.iter().enumerate() {
-        let mut lists = splits.iter().filter_map(|split| split.get(f)).map(|part| &part.axes);
+        let mut lists = array_shardings.iter().filter_map(|split| split.get(f)).map(|part| &part.axes);
         let first = lists.next().cloned().unwrap_or_default();
         let is_sharded = !first.is_empty() && factor.role == FactorRole::Replicate;
         if is_sharded || lists.any(|list| *list != first) || has_overlap(&first, &seen) {
@@ -60,25 +61,28 @@ fn find_equal_axes(splits: &[FactorShardings], rule: &ShardingRule) -> Option<Ve
 /// Returns the axes for two arrays whose dimensions are one factor each. The better array keeps its sharding: the one
 /// without transfers between neighbours, then the larger one, then the one in more blocks.
 fn keep_preferred_sharding(
-    splits: &[FactorShardings],
+    array_shardings: &[FactorShardings],
     rule: &ShardingRule,
     elements: &[usize],
     arrays: [usize; 2],
 ) -> Vec<Vec<Axis>> {
     let is_moved = |t: usize| {
-        splits[t].parts.iter().any(|(f, part)| rule.factors[*f].role == FactorRole::Permute && !part.axes.is_empty())
+        array_shardings[t]
+            .parts
+            .iter()
+            .any(|(f, part)| rule.factors[*f].role == FactorRole::Permute && !part.axes.is_empty())
     };
-    let key = |t: usize| (!is_moved(t), elements[t], splits[t].block_count());
+    let key = |t: usize| (!is_moved(t), elements[t], array_shardings[t].block_count());
     let [first, second] = arrays;
     let (better, other) = if key(first) >= key(second) { (first, second) } else { (second, first) };
     let mut axes = vec![vec![]; rule.factors.len()];
     let mut used = vec![];
-    for (f, part) in &splits[better].parts {
+    for (f, part) in &array_shardings[better].parts {
         axes[*f].clone_from(&part.axes);
         used.extend(&part.axes);
     }
-    for (f, part) in &splits[other].parts {
-        if splits[better].get(*f).is_none() {
+    for (f, part) in &array_shardings[other].parts {
+        if array_shardings[better].get(*f).is_none() {
             axes[*f].clone_from(&part.axes);
             truncate_at_overlap(&mut axes[*f], &used);
         }
@@ -89,7 +93,7 @@ fn keep_preferred_sharding(
 /// Shortens a list at the first axis that overlaps one of `others`; returns true if it became shorter.
 fn truncate_at_overlap(axes: &mut Vec<Axis>, others: &[Axis]) -> bool {
     let before = axes.clone();
-    axis::truncate_axes(axes, |axis, _| axis.prefix_without_all(others));
+    axis::truncate_axes(axes, |axis, _| axis.prefix_without_any_overlap(others));
     *axes != before
 }
 
@@ -106,7 +110,9 @@ struct AxesCandidate {
 }
 
 impl AxesCandidate {
-    /// Compares two candidates by preference: the preferred one is the greater.
+    /// Compares two candidates for the next choice, of which the greater is preferred: by elements of the arrays that
+    /// have the axes, then the factor's role (pass-through, reduction, permutation, replication), then the number of
+    /// blocks. Ties are broken by the order of factors, the number of axes and their names.
     fn compare_preference(&self, other: &AxesCandidate, rule: &ShardingRule, mesh: &Mesh) -> Ordering {
         let cost = |c: &AxesCandidate| match rule.factors[c.factor].role {
             FactorRole::PassThrough => 3,
@@ -124,13 +130,13 @@ impl AxesCandidate {
 /// shortens or drops those that it excludes. A factor that comes after another one in a dimension has to wait until the
 /// whole extent of that one is sharded.
 fn choose_axes_by_majority(
-    splits: &[FactorShardings],
+    array_shardings: &[FactorShardings],
     rule: &ShardingRule,
     elements: &[usize],
     mesh: &Mesh,
 ) -> Vec<Vec<Axis>> {
     let mut candidates: Vec<AxesCandidate> = vec![];
-    for (factor, part) in splits.iter().flat_map(|split| &split.parts) {
+    for (factor, part) in array_shardings.iter().flat_map(|split| &split.parts) {
         for n in 1..=part.axes.len() {
             let axes = &part.axes[..n];
             if !candidates.iter().any(|c| c.factor == *factor && c.axes == axes) {
@@ -143,7 +149,7 @@ fn choose_axes_by_majority(
             }
         }
     }
-    for (split, &n) in splits.iter().zip(elements) {
+    for (split, &n) in array_shardings.iter().zip(elements) {
         for (factor, part) in &split.parts {
             let begins = |c: &&mut AxesCandidate| {
                 c.factor == *factor && prefix_relation(&c.axes, &part.axes) != axis::PrefixRelation::No
@@ -206,9 +212,9 @@ fn distribute_to_batch_factors(
 /// Returns the axes for each factor of a reshape some of whose axes do not divide a factor and overflow into the next
 /// one. If both sides have equal lists including these, they are taken; otherwise the axes of the side in more blocks
 /// are distributed among the factors of both sides.
-pub(super) fn find_common_reshape_axes(splits: &[FactorShardings], rule: &ShardingRule) -> Vec<Vec<Axis>> {
+pub(super) fn find_common_reshape_axes(array_shardings: &[FactorShardings], rule: &ShardingRule) -> Vec<Vec<Axis>> {
     let all_of = |side: usize, f: usize| {
-        splits[side].get(f).map(|part| {
+        array_shardings[side].get(f).map(|part| {
             let mut all = part.axes.clone();
             part.overflow.iter().for_each(|&axis| push_merged(&mut all, axis));
             all
@@ -223,11 +229,11 @@ pub(super) fn find_common_reshape_axes(splits: &[FactorShardings], rule: &Shardi
     if lists.iter().all(is_equal) {
         return lists.into_iter().map(|[a, b]| a.or(b).unwrap_or_default()).collect();
     }
-    let better = usize::from(splits[0].block_count() < splits[1].block_count());
+    let better = usize::from(array_shardings[0].block_count() < array_shardings[1].block_count());
     let all: Vec<Axis> = lists.iter().filter_map(|list| list[better].as_ref()).flatten().copied().collect();
     let sides: Vec<FactorShardings> = (0..2)
         .map(|side| {
-            let (spread, left) = distribute_over_factors(&splits[side], &all, side, rule);
+            let (spread, left) = distribute_over_factors(&array_shardings[side], &all, side, rule);
             let mut joined = spread.to_sharding(&rule.tensors[side], &rule.factors);
             // Measured: axes that fit nowhere shard the last dimension.
             if let Some(dim) = joined.dims.last_mut() {
@@ -262,13 +268,14 @@ pub(super) fn find_common_reshape_axes(splits: &[FactorShardings], rule: &Shardi
 /// Distributes axes among the factors of an array, in order; returns its sharding, and the axes from the first one that
 /// fits nowhere.
 fn distribute_over_factors(
-    split: &FactorShardings,
+    array_sharding: &FactorShardings,
     axes: &[Axis],
     array: usize,
     rule: &ShardingRule,
 ) -> (FactorShardings, Vec<Axis>) {
-    let mut to = split.clone();
-    let order: Vec<usize> = rule.tensors[array].iter().flatten().copied().filter(|&f| split.get(f).is_some()).collect();
+    let mut to = array_sharding.clone();
+    let order: Vec<usize> =
+        rule.tensors[array].iter().flatten().copied().filter(|&f| array_sharding.get(f).is_some()).collect();
     let mut room: Vec<usize> = order.iter().map(|&f| rule.factors[f].size).collect();
     for (_, part) in &mut to.parts {
         part.axes.clear();

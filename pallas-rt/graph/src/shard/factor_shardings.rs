@@ -28,17 +28,17 @@ pub struct FactorShardings {
 }
 
 impl FactorShardings {
-    /// Distributes the axes of each dimension among its factors `dims`: factors are filled one after the other, with a
-    /// part of an axis where the axis is longer than what is left of the factor. An array without a sharding is open,
-    /// or closed if `is_closed` is true.
+    /// Distributes the axes of each dimension of a sharding among the dimension's factors, `dim_factors`: factors are
+    /// filled one after the other, with a part of an axis where the axis is longer than what is left of the factor. An
+    /// array without a sharding is open, or closed if `is_closed` is true.
     pub fn from_sharding(
-        dims: &[Vec<usize>],
+        dim_factors: &[Vec<usize>],
         sharding: Option<&Sharding>,
         factors: &[Factor],
         is_closed: bool,
     ) -> FactorShardings {
         let mut split = FactorShardings::default();
-        for (dim, own) in dims.iter().enumerate() {
+        for (dim, own) in dim_factors.iter().enumerate() {
             let given = sharding.map(|s| &s.dims[dim]);
             let is_closed = given.map_or(is_closed, |given| !given.open);
             split.distribute_dim_axes(own, given.map_or(&[], |given| &given.axes), is_closed, factors);
@@ -50,7 +50,9 @@ impl FactorShardings {
         split
     }
 
-    /// Distributes the axes of one dimension among its factors.
+    /// Distributes the mesh axes of one dimension among its factors, the outermost first: each gets axes, or parts of
+    /// axes, up to its size, and the last one all that are left. `is_closed` says that propagation may not add axes to
+    /// the dimension.
     fn distribute_dim_axes(&mut self, dim_factors: &[usize], axes: &[Axis], is_closed: bool, factors: &[Factor]) {
         // The axes that are left, in reverse order.
         let mut left: Vec<Axis> = axes.iter().rev().copied().collect();
@@ -145,7 +147,8 @@ impl FactorShardings {
     }
 }
 
-/// Appends axes to a list; the first one joins the list's last axis if it is the part that follows it.
+/// Appends mesh axes to a list. If the first of them is the part of a mesh axis that directly follows the part at the
+/// list's end, both become one entry.
 fn append_merged_axes(axes: &mut Vec<Axis>, more: &[Axis]) {
     if let Some((&first, rest)) = more.split_first() {
         push_merged(axes, first);

@@ -10,11 +10,11 @@
 //! reverses them.
 mod split_constants;
 
-use super::propagation_program::{Definition, Node, NodeId, NodeKind, RegionGraph, Val};
-use super::provenance::Origin;
+use super::propagation_program::{Node, NodeId, NodeKind, RegionGraph, Val, ValueDefinition};
+use super::provenance::PropagationOrigin;
 use crate::graph::Op;
 use crate::mesh::Sharding;
-use pallas_ir::structural::Access;
+use pallas_ir::structural::AccessForm;
 use pallas_ir::{Dim, Loc, StructuralOp};
 use split_constants::split_constants;
 use std::collections::{BTreeMap, HashMap};
@@ -41,7 +41,7 @@ pub(super) struct ShardingState {
     /// By cell, its sharding so far; `None` if nothing is known.
     pub shardings: Vec<Option<Sharding>>,
     /// By cell, the annotation from which it got its first sharding.
-    pub origins: Vec<Option<Origin>>,
+    pub origins: Vec<Option<PropagationOrigin>>,
     /// By result of the program, its sharding so far.
     pub results: Vec<Option<Sharding>>,
     /// By result of the program, true if the user declared its sharding.
@@ -52,7 +52,9 @@ pub(super) struct ShardingState {
     pub groups: Vec<Vec<Val>>,
 }
 
-/// Prepares a program for propagation, with these declared shardings of parameters and results.
+/// Returns the state from which propagation starts: the program with copies of shared constants and with edges after
+/// results of loops, branches and barriers, and the shardings that declarations, constraints and sharding groups give
+/// its values. `params` and `results` are the declared shardings; `None` if there is none.
 pub(super) fn prepare_for_propagation(
     mut program: RegionGraph,
     params: &[Option<Sharding>],
@@ -76,13 +78,13 @@ pub(super) fn prepare_for_propagation(
         // Open dimensions alone say nothing.
         let sharding = sharding.as_ref().filter(|s| s.dims.is_empty() || **s != Sharding::open(s.dims.len()));
         flow.shardings[p.index()] = sharding.cloned();
-        flow.origins[p.index()] = sharding.map(|_| Origin::Param(i));
+        flow.origins[p.index()] = sharding.map(|_| PropagationOrigin::Param(i));
     }
     for node in flow.program.preorder() {
         let Node { kind, results, .. } = &flow.program.nodes[node];
         if let NodeKind::Constraint(sharding) = kind {
             flow.shardings[results[0].index()] = Some(sharding.clone());
-            flow.origins[results[0].index()] = Some(Origin::Constraint(node));
+            flow.origins[results[0].index()] = Some(PropagationOrigin::Constraint(node));
         }
     }
     flow.apply_constraints();
@@ -90,8 +92,8 @@ pub(super) fn prepare_for_propagation(
     flow
 }
 
-/// Returns the uses of each value in the order in which a parser of the text finds them: those of a region before the
-/// operands of its node.
+/// Returns for each value the places that read it, in the order in which a parser of the program's text meets them:
+/// results of a node's regions before the node's operands.
 fn collect_uses(program: &RegionGraph) -> Vec<Vec<ValueUse>> {
     fn collect_region_uses(program: &RegionGraph, nodes: &[NodeId], all: &mut [Vec<ValueUse>]) {
         for &id in nodes {
@@ -147,7 +149,8 @@ impl ShardingState {
         (node, result)
     }
 
-    /// Inserts an edge after each result of loops, branches and barriers.
+    /// Inserts a data flow edge, an identity through which Shardy propagates shardings, after each result of loops,
+    /// branches and optimization barriers; the result, and a loop's parameter for it, share the edge's sharding.
     fn add_data_flow_edges(&mut self) {
         for id in self.program.preorder() {
             let node = &self.program.nodes[id];
@@ -173,7 +176,7 @@ impl ShardingState {
         }
     }
 
-    /// Returns the sharding of a value so far.
+    /// Returns the sharding that annotations or propagation have given a value until now; `None` if it has none yet.
     pub(super) fn sharding(&self, v: Val) -> Option<&Sharding> {
         self.shardings[self.cell[v.index()].index()].as_ref()
     }
@@ -193,8 +196,9 @@ impl ShardingState {
         }
     }
 
-    /// Makes each closed constraint the sharding of the value that it constrains, if no other annotation says anything
-    /// about that.
+    /// Gives each value that a closed sharding constraint applies to the constraint's sharding, unless the value has a
+    /// sharding already, is a scalar argument of a region, or has a different constraint too. If the value shares a
+    /// loop's sharding, its other readers read the constraint's result instead.
     fn apply_constraints(&mut self) {
         for id in self.program.preorder() {
             let Some(sharding) = self.constraint_sharding(id).cloned() else { continue };
@@ -205,8 +209,8 @@ impl ShardingState {
                 ValueUse::Yield(..) | ValueUse::Result(_) => false,
             };
             let is_open = sharding.dims.iter().any(|dim| dim.open);
-            let is_scalar_argument =
-                self.program.rank(x) == 0 && matches!(self.program.definitions[x.index()], Definition::Argument(..));
+            let is_scalar_argument = self.program.rank(x) == 0
+                && matches!(self.program.definitions[x.index()], ValueDefinition::Argument(..));
             if self.sharding(x).is_some() || is_open || is_scalar_argument || self.uses[x.index()].iter().any(differs) {
                 continue;
             }
@@ -214,16 +218,18 @@ impl ShardingState {
             let is_of_edge = definer.is_some_and(|node| self.program.nodes[node].kind == NodeKind::DataFlowEdge);
             if self.cell[x.index()] == x && !is_of_edge {
                 self.shardings[x.index()] = Some(sharding);
-                self.origins[x.index()] = Some(Origin::Constraint(id));
+                self.origins[x.index()] = Some(PropagationOrigin::Constraint(id));
                 continue;
             }
             // A value of a loop keeps the loop's sharding; all others read what the constraint makes of it.
             let parent = self.program.nodes[id].parent;
             self.program.region_mut(parent).nodes.retain(|&node| node != id);
             match self.program.definitions[x.index()] {
-                Definition::Result(node, _) => self.program.insert_beside(id, node, true),
-                Definition::Argument(node, region, _) => self.program.insert_at_region_start(id, Some((node, region))),
-                Definition::Param(_) => self.program.insert_at_region_start(id, None),
+                ValueDefinition::Result(node, _) => self.program.insert_beside(id, node, true),
+                ValueDefinition::Argument(node, region, _) => {
+                    self.program.insert_at_region_start(id, Some((node, region)))
+                }
+                ValueDefinition::Param(_) => self.program.insert_at_region_start(id, None),
             }
             let result = self.program.nodes[id].results[0];
             self.replace_uses(x, result, Some(id));
@@ -294,7 +300,7 @@ impl ShardingState {
     /// Gives the members of a sharding group one initial sharding, or open constraints if their annotations differ.
     fn unify_group_sharding(&mut self, group: &mut [Val]) {
         let says = |s: &&Sharding| s.dims.iter().any(|dim| !dim.open || !dim.axes.is_empty());
-        let said: Vec<(Sharding, Option<Origin>)> = (group.iter().map(|v| self.cell[v.index()].index()))
+        let said: Vec<(Sharding, Option<PropagationOrigin>)> = (group.iter().map(|v| self.cell[v.index()].index()))
             .filter_map(|cell| Some((self.shardings[cell].as_ref().filter(says)?.clone(), self.origins[cell])))
             .collect();
         let Some((first, origin)) = said.first() else { return };
@@ -315,11 +321,11 @@ impl ShardingState {
             let (node, result) = self.create_unary_node(NodeKind::Constraint(open.clone()), *v, definer);
             self.shardings[result.index()] = Some(open);
             match self.program.definitions[v.index()] {
-                Definition::Result(definer, _) => self.program.insert_beside(node, definer, true),
-                Definition::Argument(owner, region, _) => {
+                ValueDefinition::Result(definer, _) => self.program.insert_beside(node, definer, true),
+                ValueDefinition::Argument(owner, region, _) => {
                     self.program.insert_at_region_start(node, Some((owner, region)))
                 }
-                Definition::Param(_) => self.program.insert_at_region_start(node, None),
+                ValueDefinition::Param(_) => self.program.insert_at_region_start(node, None),
             }
             self.replace_uses(*v, result, None);
             self.uses[v.index()].push(ValueUse::Operand(node, 0));
@@ -343,7 +349,7 @@ pub(super) fn is_elementwise(program: &RegionGraph, node: &Node) -> bool {
         NodeKind::Op(Op::Structural(op)) => {
             let dims: Vec<Vec<Dim>> = node.operands.iter().map(|&v| program.ty(v).dims()).collect();
             let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
-            matches!(op.access(&dims), Access::Cast | Access::Bitcast | Access::Powi(_))
+            matches!(op.access(&dims), AccessForm::Cast | AccessForm::Bitcast | AccessForm::Powi(_))
         }
         NodeKind::Op(_)
         | NodeKind::Constant

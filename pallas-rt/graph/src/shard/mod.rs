@@ -17,7 +17,7 @@
 //!   meshes;
 //! - `factor_axes`: one sharding for each factor of an operation; [`reshard`]: from one sharding to another; `local`:
 //!   operations on blocks; [`partition()`]: the graph that every device runs; `submesh`: bodies of `shard_map` that
-//!   leave axes automatic; [`merge_device_graphs()`]: one graph for all devices; `program_text`: the program and its
+//!   leave axes automatic; [`expand_to_all_devices()`]: one graph for all devices; `program_text`: the program and its
 //!   shardings as verified text. [`propagate_and_partition()`] runs the steps up to [`partition()`].
 //!
 //! The behaviour is Shardy's (<https://github.com/openxla/shardy>), as measured from the version that JAX 0.12.0.1
@@ -82,5 +82,7 @@ pub use partition::{PartitionOptions, PartitionedGraph, Reshard, partition, part
 pub(crate) use partition_traits::{ShardableCall, ShardableIdentity, ShardableWindow, ShardedOperation};
 pub use pipeline::propagate_and_partition;
 pub use propagate::{Propagation, propagate, sharding_rules_by_node};
-pub use provenance::{Cause, CauseChain, Origin, PropagationLink, PropagationStop, StopReason, ValueOrResult};
-pub use virtual_mesh::merge_device_graphs;
+pub use provenance::{
+    AxisCause, CauseChain, PropagationLink, PropagationOrigin, PropagationStop, PropagationStopReason, ValueOrResult,
+};
+pub use virtual_mesh::expand_to_all_devices;

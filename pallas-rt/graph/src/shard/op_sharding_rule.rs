@@ -14,7 +14,7 @@ mod nest;
 
 use super::propagation_program::{NodeKind, Val};
 use crate::graph::Op;
-use pallas_ir::structural::{Access, AffineIndex, MapPiece, Windows};
+use pallas_ir::structural::{AccessForm, AffineIndex, IndexedWindows, MapPiece};
 use pallas_ir::{Dim, StructuralOp, Type};
 use std::fmt::Write;
 
@@ -108,9 +108,9 @@ impl ShardingRule {
         build.finish()
     }
 
-    /// Returns the rule in Shardy's syntax, with `implied_scalars` scalars after the operands, for operands that
+    /// Returns the rule in Shardy's syntax, with `implied_scalar_count` scalars after the operands, for operands that
     /// StableHLO's operation has in addition.
-    pub fn text(&self, implied_scalars: usize) -> String {
+    pub fn text(&self, implied_scalar_count: usize) -> String {
         let name = |f: usize| match u8::try_from(f) {
             Ok(f @ 0..18) => char::from(b'i' + f).to_string(),
             _ => format!("z_{}", f - 17),
@@ -121,7 +121,7 @@ impl ShardingRule {
         };
         let (operands, results) = self.tensors.split_at(self.operands);
         let operands: Vec<String> =
-            operands.iter().map(tensor).chain(std::iter::repeat_n("[]".into(), implied_scalars)).collect();
+            operands.iter().map(tensor).chain(std::iter::repeat_n("[]".into(), implied_scalar_count)).collect();
         let results: Vec<String> = results.iter().map(tensor).collect();
         let mut text = format!("({})->({})", operands.join(", "), results.join(", "));
         let list = |of: &dyn Fn(&Factor) -> bool| {
@@ -208,24 +208,25 @@ impl<'a> RuleBuilder<'a> {
         }
     }
 
-    /// Adds the factors of a structural operation, read from its access form; returns `None` if it has no rule.
+    /// Adds the factors of a structural operation, by the kind of its accesses to its operands; returns `None` if it
+    /// has no rule.
     fn add_structural_factors(&mut self, op: &StructuralOp, request: &RuleRequest<'_>) -> Option<()> {
         let dims: Vec<Vec<Dim>> =
             self.shapes[..self.first_result()].iter().map(|s| s.iter().map(|&n| Dim::from(n)).collect()).collect();
         let dims: Vec<&[Dim]> = dims.iter().map(|dims| &dims[..]).collect();
         match op.access(&dims) {
-            Access::Iota { .. } => return None,
-            Access::Cast | Access::Bitcast | Access::Powi(_) => self.add_elementwise_factors(),
-            Access::Map(pieces) => self.add_moved_element_factors(&pieces, request),
-            Access::Flat => return self.add_reshape_factors(),
-            Access::Contract { batch, contract } => self.add_contraction_factors(&batch, &contract),
-            Access::Fold { axes, .. } => self.add_fold_factors(&axes),
-            Access::Arg { axis, .. } => self.add_fold_factors(&[axis]),
-            Access::Scan { axis, .. } => self.add_scan_factors(axis),
-            Access::Sort { axis, .. } => self.add_sort_factors(axis),
-            Access::Gather { windows, .. } => self.add_gather_factors(&windows),
-            Access::Scatter { windows, op } => self.add_scatter_factors(&windows, op.is_some()),
-            Access::Nest(nest) => self.add_nest_factors(&nest),
+            AccessForm::Iota { .. } => return None,
+            AccessForm::Cast | AccessForm::Bitcast | AccessForm::Powi(_) => self.add_elementwise_factors(),
+            AccessForm::Map(pieces) => self.add_moved_element_factors(&pieces, request),
+            AccessForm::Flat => return self.add_reshape_factors(),
+            AccessForm::Contract { batch, contract } => self.add_contraction_factors(&batch, &contract),
+            AccessForm::Fold { axes, .. } => self.add_fold_factors(&axes),
+            AccessForm::Arg { axis, .. } => self.add_fold_factors(&[axis]),
+            AccessForm::Scan { axis, .. } => self.add_scan_factors(axis),
+            AccessForm::Sort { axis, .. } => self.add_sort_factors(axis),
+            AccessForm::Gather { windows, .. } => self.add_gather_factors(&windows),
+            AccessForm::Scatter { windows, op } => self.add_scatter_factors(&windows, op.is_some()),
+            AccessForm::Nest(nest) => self.add_nest_factors(&nest),
         }
         Some(())
     }
@@ -391,12 +392,12 @@ impl<'a> RuleBuilder<'a> {
 
     /// Returns the dimension of operand 1 (the indices) for each axis of the array of start vectors, which lacks the
     /// dimension of the vectors' components.
-    fn index_dims_by_start_axis(&self, windows: &Windows) -> Vec<usize> {
+    fn index_dims_by_start_axis(&self, windows: &IndexedWindows) -> Vec<usize> {
         (0..self.shapes[1].len()).filter(|&dim| windows.vector != Some(dim)).collect()
     }
 
     /// Adds the factors of a gather: windows of operand 0 at starts that operand 1 gives.
-    fn add_gather_factors(&mut self, windows: &Windows) {
+    fn add_gather_factors(&mut self, windows: &IndexedWindows) {
         let (x, result) = (self.shapes[0], self.first_result());
         let of_index = self.index_dims_by_start_axis(windows);
         for (axis, &n) in self.shapes[result].iter().enumerate() {
@@ -415,8 +416,9 @@ impl<'a> RuleBuilder<'a> {
         self.add_indexed_dim_factors(windows);
     }
 
-    /// Adds factors for the dimensions of operand 0 that starts address and that are no dimensions of the result.
-    fn add_indexed_dim_factors(&mut self, windows: &Windows) {
+    /// Adds the factors of the dimensions of a gather's operand that its indices address and its result lacks, and of
+    /// the indices' dimension of components.
+    fn add_indexed_dim_factors(&mut self, windows: &IndexedWindows) {
         for (dim, window) in windows.axes.iter().enumerate() {
             if window.start.is_some() && window.axis.is_none() {
                 let n = self.shapes[0][dim];
@@ -429,7 +431,7 @@ impl<'a> RuleBuilder<'a> {
 
     /// Adds the factors of a scatter: operand 2 is written into operand 0 at starts that operand 1 gives. With
     /// `combines_updates` a monoid combines updates of one element; else the last one counts.
-    fn add_scatter_factors(&mut self, windows: &Windows, combines_updates: bool) {
+    fn add_scatter_factors(&mut self, windows: &IndexedWindows, combines_updates: bool) {
         let (x, result) = (self.shapes[0], self.first_result());
         let of_index = self.index_dims_by_start_axis(windows);
         for (axis, &n) in self.shapes[2].iter().enumerate() {
@@ -460,8 +462,9 @@ impl<'a> RuleBuilder<'a> {
         self.add_start_component_factor(windows);
     }
 
-    /// Adds the factor of the dimension of operand 1 along which the components of a start lie.
-    fn add_start_component_factor(&mut self, windows: &Windows) {
+    /// Adds the factor of the dimension, if there is one, of a gather's or scatter's indices along which the components
+    /// of a start vector lie; it has to be replicated.
+    fn add_start_component_factor(&mut self, windows: &IndexedWindows) {
         if let Some(dim) = windows.vector {
             self.add_factor(self.shapes[1][dim], FactorRole::Replicate, &[(1, dim)]);
         }

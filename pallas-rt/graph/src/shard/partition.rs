@@ -11,7 +11,7 @@ mod reshard_steps;
 mod sharded_kernel_convolution;
 mod sharded_top_k;
 
-pub(crate) use control::move_captured_first;
+pub(crate) use control::move_captured_params_first;
 
 use super::factor_axes::{find_common_factor_axes, find_common_reshape_axes, sharding_from_factor_axes};
 use super::factor_shardings::FactorShardings;
@@ -231,7 +231,7 @@ impl Partitioner<'_> {
         self.blocks().insert(v, ValueBlock { var, sharding, partial: None, said: None });
     }
 
-    pub(crate) fn define(&mut self, v: Val, var: Var, sharding: Sharding) {
+    pub(crate) fn define_value(&mut self, v: Val, var: Var, sharding: Sharding) {
         self.blocks().insert(v, ValueBlock { var, sharding, partial: None, said: None });
     }
 
@@ -262,7 +262,8 @@ impl Partitioner<'_> {
         self.block_at_depth(v, self.scopes.len() - 1)
     }
 
-    /// Returns the block of a value in the graph at this depth of `scopes`, to which it adds parameters as needed.
+    /// Returns the block of a value as a variable of the graph at this depth of `scopes`; where only an outer graph has
+    /// it, it becomes a parameter of each graph down to this one.
     fn block_at_depth(&mut self, v: Val, depth: usize) -> ValueBlock {
         if let Some(block) = self.scopes[depth].blocks.get(&v) {
             return block.clone();
@@ -294,7 +295,7 @@ impl Partitioner<'_> {
         let block = self.block(v);
         let Some(said) = block.said.clone() else { return self.combine_partials(v, block) };
         let var = self.reshard_single_use(v, &said);
-        self.define(v, var, said);
+        self.define_value(v, var, said);
         self.block(v)
     }
 
@@ -308,7 +309,7 @@ impl Partitioner<'_> {
     }
 
     /// Appends the device's coordinate along some axes, an i32 scalar: that of the first axis is the slowest.
-    pub(crate) fn emit_coordinate(&mut self, axes: &[Axis]) -> Var {
+    pub(crate) fn emit_device_coordinate(&mut self, axes: &[Axis]) -> Var {
         let mesh = self.mesh;
         local::emit_device_coordinate(self.graph(), mesh, axes)
     }
@@ -331,7 +332,7 @@ impl Partitioner<'_> {
             }
             NodeKind::Constraint(_) | NodeKind::PropagationBarrier(_) => {
                 let (operand, result) = (node.operands[0], node.results[0]);
-                let is_shared = self.found.count_readers(operand) > 1;
+                let is_shared = self.found.count_partitioned_uses(operand) > 1;
                 let block = if is_shared { self.finalize_block(operand) } else { self.block(operand) };
                 // Shardings have propagated, so that a barrier is its operand.
                 if let NodeKind::PropagationBarrier(_) = node.kind {
@@ -344,7 +345,7 @@ impl Partitioner<'_> {
             NodeKind::OptimizationBarrier => {
                 let ValueBlock { var, sharding, .. } = self.finalize_block(node.operands[0]);
                 let var = self.graph().push_valid(OptimizationBarrier, &[var]);
-                self.define(node.results[0], var, sharding);
+                self.define_value(node.results[0], var, sharding);
             }
             NodeKind::Loop(number) | NodeKind::Branches(number) => {
                 let call = &self.program.calls[*number].call;
@@ -361,7 +362,7 @@ impl Partitioner<'_> {
         let (NodeKind::Op(op), Some(rule)) = (&node.kind, self.found.sharding_rule(id)) else {
             return self.emit_node_without_rule(node);
         };
-        if self.try_emit_position_selection(node, op) || self.try_emit_spatial_conv(node, op) {
+        if self.try_emit_position_selection(node, op) || self.try_emit_spatially_sharded_conv(node, op) {
             return;
         }
         let wanted = self.propagated_sharding(node.results[0]);
@@ -450,21 +451,21 @@ impl Partitioner<'_> {
             let wanted = self.propagated_sharding(*v);
             let ty = self.block_type(*v, &wanted);
             let var = self.graph().splat(Literal::new(ty.dtype, 0.0), &ty.shape);
-            return self.define(*v, var, wanted);
+            return self.define_value(*v, var, wanted);
         }
         let NodeKind::Op(op) = &node.kind else { return };
         match op {
             Op::Literal(_) => {
                 let var = self.graph().push_valid(op.clone(), &[]);
-                self.define(node.results[0], var, Sharding::replicated(0));
+                self.define_value(node.results[0], var, Sharding::replicated(0));
             }
             Op::Structural(StructuralOp::Iota(iota)) => {
                 let wanted = self.propagated_sharding(node.results[0]);
                 let ty = self.block_type(node.results[0], &wanted);
                 let axes = wanted.dims[iota.axis].axes.clone();
-                let first = (!axes.is_empty()).then(|| self.emit_coordinate(&axes));
+                let first = (!axes.is_empty()).then(|| self.emit_device_coordinate(&axes));
                 let var = local::emit_block_iota(self.graph(), iota.axis, &ty, first);
-                self.define(node.results[0], var, wanted);
+                self.define_value(node.results[0], var, wanted);
             }
             _ => self.emit_replicated(node, op.clone()),
         }
@@ -477,10 +478,10 @@ impl Partitioner<'_> {
         let made = self.graph().push_valid_multi_result(op, &args);
         for (&v, var) in node.results.iter().zip(made) {
             let whole = whole(self, v);
-            self.define(v, var, whole);
+            self.define_value(v, var, whole);
             let wanted = self.propagated_sharding(v);
             let var = self.reshard_value(v, &wanted);
-            self.define(v, var, wanted);
+            self.define_value(v, var, wanted);
         }
     }
 }

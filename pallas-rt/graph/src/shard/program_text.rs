@@ -1,6 +1,6 @@
 //! Texts of programs and their shardings, and checks of the rules that these follow.
 use super::propagate::{Propagation, sharding_rules_by_node};
-use super::propagation_program::{Definition, NodeKind, RegionGraph, Val};
+use super::propagation_program::{NodeKind, RegionGraph, Val, ValueDefinition};
 use crate::mesh::Mesh;
 use crate::stage_watch::StageOutput;
 use std::collections::HashSet;
@@ -36,9 +36,9 @@ fn write_value_lines(
 ) -> fmt::Result {
     for (i, (ty, definition)) in program.types.iter().zip(&program.definitions).enumerate() {
         let name = match *definition {
-            Definition::Param(i) => format!("parameter {i}"),
-            Definition::Argument(node, region, i) => format!("argument {i} of region {region} of node {node}"),
-            Definition::Result(node, _) => {
+            ValueDefinition::Param(i) => format!("parameter {i}"),
+            ValueDefinition::Argument(node, region, i) => format!("argument {i} of region {region} of node {node}"),
+            ValueDefinition::Result(node, _) => {
                 let name = match &program.nodes[node].kind {
                     NodeKind::Op(op) => op.to_string(),
                     NodeKind::Constant => "zeros".into(),

@@ -12,8 +12,8 @@
 use super::factor_shardings::FactorShardings;
 use super::import::{ShardingState, ValueUse, is_elementwise, prepare_for_propagation, slice_source};
 use super::op_sharding_rule::{FactorRole, RuleRequest, ShardingRule, build_sharding_rule};
-use super::propagation_program::{Definition, NodeId, NodeKind, RegionGraph, Val};
-use super::provenance::{self, Cause, Causes, PropagationLink, ValueOrResult};
+use super::propagation_program::{NodeId, NodeKind, RegionGraph, Val, ValueDefinition};
+use super::provenance::{self, AxisCause, AxisCauses, PropagationLink, ValueOrResult};
 use super::strategy::propagate_aggressively;
 use crate::graph::Op;
 use crate::mesh::{DimSharding, PropagationDirection, Sharding};
@@ -21,7 +21,7 @@ use pallas_ir::StructuralOp;
 use std::sync::Arc;
 
 /// Number of stages of operation priority; each lets more operations take part than the one before.
-const OP_PRIORITY_STAGES: usize = 5;
+const OP_PRIORITY_STAGE_COUNT: usize = 5;
 
 /// A program with the shardings that propagation found for its values.
 pub struct Propagation {
@@ -39,8 +39,8 @@ pub struct Propagation {
     /// By node, true if it is on the stack.
     is_waiting: Vec<bool>,
     /// By array and axis, the step that gave the array the axis.
-    pub(super) causes: Causes,
-    /// The current stage, from 0 to [`OP_PRIORITY_STAGES`] - 1.
+    pub(super) causes: AxisCauses,
+    /// The current stage, from 0 to [`OP_PRIORITY_STAGE_COUNT`] - 1.
     stage: usize,
     /// The current round: the user's priority that is handled.
     round: u32,
@@ -79,14 +79,15 @@ impl Propagation {
             order,
             stack: vec![],
             is_waiting: vec![false; nodes],
-            causes: Causes::default(),
+            causes: AxisCauses::default(),
             stage: 0,
             round: 0,
             flow,
         }
     }
 
-    /// Returns the program after its preparation, with copies of constants and with edges.
+    /// Returns the program that propagation works on, in which each use of a constant has its own copy, and data-flow
+    /// edges link values inside and outside of loops and branches.
     pub fn program(&self) -> &RegionGraph {
         &self.flow.program
     }
@@ -112,9 +113,9 @@ impl Propagation {
             });
         }
         match program.definitions[v.index()] {
-            Definition::Param(i) => self.declared[0][i].as_ref(),
-            Definition::Result(node, _) => constraint(node),
-            Definition::Argument(..) => None,
+            ValueDefinition::Param(i) => self.declared[0][i].as_ref(),
+            ValueDefinition::Result(node, _) => constraint(node),
+            ValueDefinition::Argument(..) => None,
         }
     }
 
@@ -174,9 +175,10 @@ impl Propagation {
         if index < value_count { &mut self.flow.shardings[index] } else { &mut self.flow.results[index - value_count] }
     }
 
-    /// Runs all stages of a round: each visits every node, then again those whose operands or results changed.
+    /// Runs the stages of a round one after the other; in each, more kinds of operations propagate. A stage visits
+    /// every node, then again those whose operands or results changed.
     fn run_op_priority_stages(&mut self) {
-        for stage in 0..OP_PRIORITY_STAGES {
+        for stage in 0..OP_PRIORITY_STAGE_COUNT {
             self.stage = stage;
             self.propagate_program_results();
             self.stack = self.order.iter().rev().copied().collect();
@@ -231,7 +233,7 @@ impl Propagation {
 
     /// Returns the values from which a result of a loop, branch or barrier may come.
     fn data_flow_sources(&self, v: Val) -> Vec<Val> {
-        let Definition::Result(id, i) = self.flow.program.definitions[v.index()] else { return vec![] };
+        let ValueDefinition::Result(id, i) = self.flow.program.definitions[v.index()] else { return vec![] };
         let node = &self.flow.program.nodes[id];
         match node.kind {
             NodeKind::Loop(_) => vec![node.operands[i], node.regions[1].results[i]],
@@ -240,7 +242,8 @@ impl Propagation {
         }
     }
 
-    /// Returns the direction in which a node propagates axes of a factor with this role in the current stage.
+    /// Returns the direction in which a node propagates axes of a factor with this role in the current stage; none if
+    /// `is_blocked` is true, which the sharding rule says of factors that never propagate.
     pub(super) fn factor_direction(&self, id: NodeId, role: FactorRole, is_blocked: bool) -> PropagationDirection {
         let node = &self.flow.program.nodes[id];
         if is_blocked {
@@ -292,13 +295,15 @@ impl Propagation {
         self.flow.uses[v.index()].len()
     }
 
-    /// Number of uses of a value in the partitioned program, where groups are no uses and the uses of a barrier's
-    /// result count as the operand's.
-    pub(super) fn count_readers(&self, v: Val) -> usize {
+    /// Number of uses of a value in the partitioned program, which lacks sharding groups and propagation barriers: the
+    /// former count as no use, the latter as the uses of their result.
+    pub(super) fn count_partitioned_uses(&self, v: Val) -> usize {
         let count = |place: &ValueUse| match *place {
             ValueUse::Operand(node, _) => match &self.flow.program.nodes[node].kind {
                 NodeKind::ShardingGroup(_) => 0,
-                NodeKind::PropagationBarrier(_) => self.count_readers(self.flow.program.nodes[node].results[0]),
+                NodeKind::PropagationBarrier(_) => {
+                    self.count_partitioned_uses(self.flow.program.nodes[node].results[0])
+                }
                 _ => 1,
             },
             ValueUse::Yield(..) | ValueUse::Result(_) => 1,
@@ -354,7 +359,7 @@ impl Propagation {
     /// Records by which link and from which array another array got an axis.
     fn record_axis_cause(&mut self, to: ValueOrResult, axis: u8, via: PropagationLink, from: ValueOrResult) {
         let to = if let ValueOrResult::Value(v) = to { ValueOrResult::Value(self.flow.cell[v.index()]) } else { to };
-        self.causes.add(to, axis, Cause { via, from, stage: self.stage, round: self.round });
+        self.causes.record_first(to, axis, AxisCause { via, from, stage: self.stage, round: self.round });
     }
 
     /// Sets the sharding of a value, and of the members of its sharding group; nodes next to them will be visited,
@@ -390,7 +395,7 @@ impl Propagation {
         let mut params = vec![];
         if let Some(edge) = program.defining_node(cell) {
             if program.nodes[edge].kind == NodeKind::DataFlowEdge
-                && let Definition::Result(node, i) = program.definitions[program.nodes[edge].operands[0].index()]
+                && let ValueDefinition::Result(node, i) = program.definitions[program.nodes[edge].operands[0].index()]
                 && let NodeKind::Loop(_) = program.nodes[node].kind
             {
                 params.extend(program.nodes[node].regions.iter().map(|region| region.params[i]));
@@ -401,8 +406,8 @@ impl Propagation {
         self.schedule_readers(cell, at);
     }
 
-    /// Schedules a visit of the nodes that read a value, or of the edge of the loop or branch that does, apart from
-    /// node `except`.
+    /// Schedules a visit of the nodes that read a value, apart from node `except`; where a loop, branch or barrier
+    /// passes the value on, of the data-flow edge behind it instead.
     fn schedule_readers(&mut self, v: Val, except: NodeId) {
         for k in (0..self.flow.uses[v.index()].len()).rev() {
             let edge = |node: NodeId, i: usize| self.flow.edges.get(&(node, i)).copied();

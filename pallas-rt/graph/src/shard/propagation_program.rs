@@ -31,7 +31,7 @@ pub type ParentRegion = Option<(NodeId, usize)>;
 
 /// The definition of a value: the place in the program that introduces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Definition {
+pub enum ValueDefinition {
     /// The program's parameter with this number.
     Param(usize),
     /// The node's result with this number.
@@ -109,7 +109,8 @@ pub struct RegionCall {
 }
 
 impl RegionCall {
-    /// Returns the record of a call, for a node whose regions hold no nodes besides those of the call's own bodies.
+    /// Creates the entry for a call whose bodies become regions as they are, without additional nodes such as those
+    /// that slice the arrays of a scan.
     pub(crate) fn new(call: impl Into<Call>) -> RegionCall {
         RegionCall { call: call.into(), elements: vec![], implied: vec![] }
     }
@@ -121,7 +122,7 @@ pub struct RegionGraph {
     /// By value, its type.
     pub types: Vec<Type>,
     /// By value, the place that defines it.
-    pub definitions: Vec<Definition>,
+    pub definitions: Vec<ValueDefinition>,
     /// All nodes, by [`NodeId`]; the regions say which of them are in use.
     pub nodes: Vec<Node>,
     /// Parameters, top-level nodes and results of the program.
@@ -152,7 +153,7 @@ impl RegionGraph {
             known: known_results,
         };
         let params: Vec<Val> = (graph.params.iter().enumerate())
-            .map(|(i, &p)| build.program.add_value(graph.ty(p).clone(), Definition::Param(i)))
+            .map(|(i, &p)| build.program.add_value(graph.ty(p).clone(), ValueDefinition::Param(i)))
             .collect();
         let (results, vars) = build.add_graph(graph, &params);
         let RegionGraphBuilder { mut program, mut open, .. } = build;
@@ -163,7 +164,7 @@ impl RegionGraph {
     }
 
     /// Adds a value of this type; returns it.
-    pub(super) fn add_value(&mut self, ty: Type, definition: Definition) -> Val {
+    pub(super) fn add_value(&mut self, ty: Type, definition: ValueDefinition) -> Val {
         self.types.push(ty);
         self.definitions.push(definition);
         Val(self.types.len() as u32 - 1)
@@ -179,7 +180,7 @@ impl RegionGraph {
     ) -> NodeId {
         let id = self.nodes.len();
         let results = result_types.into_iter().enumerate();
-        let results = results.map(|(i, ty)| self.add_value(ty, Definition::Result(id, i))).collect();
+        let results = results.map(|(i, ty)| self.add_value(ty, ValueDefinition::Result(id, i))).collect();
         self.nodes.push(Node { kind, operands, results, regions: vec![], loc, parent: None, label: 0 });
         id
     }
@@ -197,8 +198,8 @@ impl RegionGraph {
     /// Returns the node that has a value as a result; `None` for a parameter of the program or of a region.
     pub(crate) fn defining_node(&self, v: Val) -> Option<NodeId> {
         match self.definitions[v.index()] {
-            Definition::Result(node, _) => Some(node),
-            Definition::Param(_) | Definition::Argument(..) => None,
+            ValueDefinition::Result(node, _) => Some(node),
+            ValueDefinition::Param(_) | ValueDefinition::Argument(..) => None,
         }
     }
 
@@ -271,8 +272,8 @@ pub(crate) struct RegionGraphBuilder<'a> {
 }
 
 impl RegionGraphBuilder<'_> {
-    /// Appends a graph's equations with `args` as its parameters; returns the values of its results, and by variable
-    /// its value.
+    /// Appends a graph's equations with `args` as its parameters. Returns the values of its results, and by variable
+    /// its value: `None` for a variable that is never defined.
     pub(crate) fn add_graph(&mut self, graph: &Graph, args: &[Val]) -> (Vec<Val>, Vec<Option<Val>>) {
         let mut vars: Vec<Option<Val>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, &x)| vars[p.index()] = Some(x));
@@ -356,7 +357,7 @@ impl RegionGraphBuilder<'_> {
     ) {
         let number = self.program.nodes[node].regions.len();
         let params: Vec<Val> = (param_types.iter().enumerate())
-            .map(|(i, ty)| self.program.add_value(ty.clone(), Definition::Argument(node, number, i)))
+            .map(|(i, ty)| self.program.add_value(ty.clone(), ValueDefinition::Argument(node, number, i)))
             .collect();
         // Its nodes name it as their parent before it is there.
         self.open.push((Some((node, number)), vec![]));

@@ -1,10 +1,10 @@
 //! Reasons for the decisions of a propagation: from which annotation a value has an axis, and why another axis did not
 //! reach it.
 //!
-//! Each step of propagation that gives an array an axis records a [`Cause`]. From a value a chain of causes leads back
-//! to an [`Origin`], which is an annotation. For an axis that a value does not have, the arrays next to it that have
-//! the axis are examined in the final state: propagation tried every step between them last of all without a change, so
-//! one of a few [`StopReason`]s holds.
+//! Each step of propagation that gives an array an axis records a [`AxisCause`]. From a value a chain of causes leads
+//! back to an [`PropagationOrigin`], which is an annotation. For an axis that a value does not have, the arrays next to
+//! it that have the axis are examined in the final state: propagation tried every step between them last of all without
+//! a change, so one of a few [`PropagationStopReason`]s holds.
 //!
 //! A cause has the stage and the round of its step, and the factor along which the axis came. Numbers of sharding
 //! groups belong to one graph: groups that `Graph::inline` appends get new numbers, loop bodies have their own, and
@@ -33,7 +33,7 @@ pub enum ValueOrResult {
 
 /// An annotation of the program, from which propagation starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Origin {
+pub enum PropagationOrigin {
     /// The declared sharding of the parameter with this number.
     Param(usize),
     /// The declared sharding of the result with this number.
@@ -55,7 +55,7 @@ pub enum PropagationLink {
 
 /// The step of propagation that gave an array an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cause {
+pub struct AxisCause {
     /// The link along which the axis came.
     pub via: PropagationLink,
     /// The array that had the axis before.
@@ -70,12 +70,13 @@ pub struct Cause {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CauseChain {
     /// The steps of propagation, the last one first.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<AxisCause>,
     /// The annotation at which the steps begin; `None` if it isn't known.
-    pub origin: Option<Origin>,
+    pub origin: Option<PropagationOrigin>,
 }
 
-/// A link between two arrays, one sharded by an axis and the other not, with the reason.
+/// A link between two arrays along which an axis did not propagate, with the reason; one of them is sharded by the
+/// axis, the other is not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PropagationStop {
     /// The link between both arrays along which the axis could have come.
@@ -85,12 +86,12 @@ pub struct PropagationStop {
     /// The array that is not sharded by the axis.
     pub to: ValueOrResult,
     /// The reason why propagation did not carry the axis from `from` to `to`.
-    pub reason: StopReason,
+    pub reason: PropagationStopReason,
 }
 
 /// The reason why an axis did not propagate from one array (`from`) to another (`to`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StopReason {
+pub enum PropagationStopReason {
     /// The dimension of `from` that the axis shards has no corresponding dimension in `to`.
     NoCorrespondingDim {
         /// The dimension of `from`.
@@ -108,12 +109,12 @@ pub enum StopReason {
         /// The dimension of `to`.
         dim: usize,
         /// The annotation that closed it.
-        origin: Option<Origin>,
+        origin: Option<PropagationOrigin>,
     },
     /// An annotation says that `to` must not be sharded by the axis.
     Replicated {
         /// That annotation.
-        origin: Option<Origin>,
+        origin: Option<PropagationOrigin>,
     },
     /// The axis, or a part of it, already shards another dimension of `to`.
     ShardsOtherDim {
@@ -144,11 +145,11 @@ pub enum StopReason {
 
 /// By array and axis number, the first step of propagation that gave the array the axis.
 #[derive(Debug, Default)]
-pub(super) struct Causes(HashMap<(ValueOrResult, u8), Cause>);
+pub(super) struct AxisCauses(HashMap<(ValueOrResult, u8), AxisCause>);
 
-impl Causes {
+impl AxisCauses {
     /// Records a step that gave an array an axis, unless an earlier step did.
-    pub(super) fn add(&mut self, slot: ValueOrResult, axis: u8, cause: Cause) {
+    pub(super) fn record_first(&mut self, slot: ValueOrResult, axis: u8, cause: AxisCause) {
         self.0.entry((slot, axis)).or_insert(cause);
     }
 }
@@ -210,10 +211,10 @@ impl Propagation {
     }
 
     /// Returns the annotation that declares the sharding of an array; `None` without one.
-    pub fn sharding_origin(&self, slot: ValueOrResult) -> Option<Origin> {
+    pub fn sharding_origin(&self, slot: ValueOrResult) -> Option<PropagationOrigin> {
         match self.representative(slot) {
             ValueOrResult::Value(cell) => self.flow.origins[cell.index()],
-            ValueOrResult::Result(i) => self.flow.declared_results[i].then_some(Origin::Result(i)),
+            ValueOrResult::Result(i) => self.flow.declared_results[i].then_some(PropagationOrigin::Result(i)),
         }
     }
 
@@ -324,7 +325,7 @@ impl Propagation {
         from: usize,
         to: usize,
         axis: Axis,
-    ) -> StopReason {
+    ) -> PropagationStopReason {
         let LinkWithRule { slots, rule, directions, .. } = link;
         let sharded = |t: usize| {
             let dims = self.current_sharding(slots[t]).map_or(&[][..], |s| &s.dims);
@@ -334,9 +335,9 @@ impl Propagation {
         let carries = |(_, part): &&(usize, FactorSharding)| overlaps_any(&part.axes, axis);
         let Some((f, wanted)) = splits[from].parts.iter().find(carries).map(|(f, part)| (*f, part.axes.clone())) else {
             // The axis comes after the axes of the dimension's factors.
-            return StopReason::NoCorrespondingDim { dim };
+            return PropagationStopReason::NoCorrespondingDim { dim };
         };
-        let Some(part) = splits[to].get(f) else { return StopReason::NoCorrespondingDim { dim } };
+        let Some(part) = splits[to].get(f) else { return PropagationStopReason::NoCorrespondingDim { dim } };
         let is_result = |t: usize| t >= rule.operands;
         let passes = match directions[f] {
             PropagationDirection::None => false,
@@ -347,20 +348,20 @@ impl Propagation {
         if let (false, PropagationLink::Node(id)) = (passes, link.via)
             && let NodeKind::PropagationBarrier(flow) = self.program().nodes[id].kind
         {
-            return StopReason::Barrier(flow);
+            return PropagationStopReason::Barrier(flow);
         }
         if !passes {
-            return StopReason::NeedsWholeDim { dim };
+            return PropagationStopReason::NeedsWholeDim { dim };
         }
         let own = rule.tensors[to].iter().position(|dim| dim.contains(&f)).unwrap_or_default();
         if part.is_closed {
-            return StopReason::Closed { dim: own, origin: self.sharding_origin(slots[to]) };
+            return PropagationStopReason::Closed { dim: own, origin: self.sharding_origin(slots[to]) };
         }
         if overlaps_any(&splits[to].replicated, axis) || overlaps_any(&splits[to].unreduced, axis) {
-            return StopReason::Replicated { origin: self.sharding_origin(slots[to]) };
+            return PropagationStopReason::Replicated { origin: self.sharding_origin(slots[to]) };
         }
         if let Some(dim) = sharded(to) {
-            return StopReason::ShardsOtherDim { dim };
+            return PropagationStopReason::ShardsOtherDim { dim };
         }
         let common = compatible_major_axes(splits, rule.operands, f, directions[f]);
         if !overlaps_any(&common, axis) {
@@ -372,7 +373,7 @@ impl Propagation {
                     && prefix_relation(&wanted, axes) == PrefixRelation::No
             });
             if let Some((t, axes)) = against.next() {
-                return StopReason::Conflict { with: slots[t], axes: axes.clone() };
+                return PropagationStopReason::Conflict { with: slots[t], axes: axes.clone() };
             }
         }
         let mut fits = wanted;
@@ -380,13 +381,13 @@ impl Propagation {
             prefix_fitting_factor(axis, &splits[to], part, before, rule.factors[f].size)
         });
         if !overlaps_any(&fits, axis) {
-            return StopReason::UnevenExtent { extent: rule.factors[f].size };
+            return PropagationStopReason::UnevenExtent { extent: rule.factors[f].size };
         }
         let is_elementwise = matches!(link.via, PropagationLink::Node(id) if self.is_elementwise[id]);
         if is_elementwise && !is_result(to) && !is_result(from) {
-            StopReason::LimitedByResult
+            PropagationStopReason::LimitedByResult
         } else {
-            StopReason::AfterPartialFactor { dim: own }
+            PropagationStopReason::AfterPartialFactor { dim: own }
         }
     }
 }

@@ -136,21 +136,21 @@ pub fn plan_executable_steps(shape: &[usize], from: &Sharding, to: &Sharding) ->
         .unwrap_or_else(|| plan_gather_and_slice(&old, &new, &from.unreduced, |dim| old[dim] == new[dim]))
 }
 
-/// Returns steps that first gather the dimensions marked in `is_blocked`, which have to be whole in between; `None` if
-/// no dimension is marked or no steps on blocks lead on from there.
+/// Returns steps that first gather the dimensions marked in `must_be_whole`, which have to be whole in between; `None`
+/// if no dimension is marked or no steps on blocks lead on from there.
 fn plan_with_gathered_dims(
     shape: &[usize],
     from: &Sharding,
     old: &[Vec<Axis>],
     new: &[Vec<Axis>],
-    is_blocked: &[bool],
+    must_be_whole: &[bool],
 ) -> Option<ReshardSteps> {
     let take = |is_taken: bool| -> Vec<Vec<Axis>> {
         let own = |(axes, &is_blocked): (&Vec<Axis>, &bool)| if is_blocked == is_taken { axes.clone() } else { vec![] };
-        old.iter().zip(is_blocked).map(own).collect()
+        old.iter().zip(must_be_whole).map(own).collect()
     };
     let (gathered, kept) = (take(true), take(false));
-    let mut steps = plan_on_padded_blocks(shape, from, &kept, new).filter(|_| is_blocked.contains(&true))?;
+    let mut steps = plan_on_padded_blocks(shape, from, &kept, new).filter(|_| must_be_whole.contains(&true))?;
     steps.insert(0, (ReshardStep::AllGather(gathered), closed_sharding(&kept, &from.unreduced)));
     Some(steps)
 }

@@ -80,8 +80,9 @@ fn order_factors(
     order
 }
 
-/// Returns the longest list of axes on which the arrays with a factor agree. Only arrays on the side from which
-/// shardings propagate may add axes to it: the first `operand_count` arrays, or the others, the results.
+/// Returns the longest list of leading axes on which all arrays with factor number `factor` agree. Only arrays on the
+/// side from which `direction` propagates may add axes to it; the first `operand_count` arrays are operands, the others
+/// results.
 pub(super) fn compatible_major_axes(
     splits: &[FactorShardings],
     operand_count: usize,
@@ -105,8 +106,8 @@ pub(super) fn compatible_major_axes(
     axes
 }
 
-/// Returns the common first axes of two lists; the longer list if the other one is a prefix of it and, where `new` is
-/// longer, `may_extend` is true. The returned bool is true if further lists may still add axes.
+/// Returns the leading axes on which two lists agree; axes that only `old` has after them are added, those of `new` if
+/// `may_extend` is true. The returned bool is true if further lists may still add axes.
 fn common_major_axes(old: &[Axis], new: &[Axis], may_extend: bool) -> (Vec<Axis>, bool) {
     let mut axes = vec![];
     let shared = old.len().min(new.len());
@@ -139,15 +140,14 @@ fn common_major_axes(old: &[Axis], new: &[Axis], may_extend: bool) -> (Vec<Axis>
 
 /// Returns the first part of an axis that shards no other factor of an array; `None` if there is none.
 fn prefix_without_other_factors(axis: Axis, split: &FactorShardings, factor: usize) -> Option<Axis> {
-    split
-        .parts
-        .iter()
-        .filter(|(other, _)| *other != factor)
-        .try_fold(axis, |axis, (_, part)| axis.prefix_without_all(&part.overflow)?.prefix_without_all(&part.axes))
+    split.parts.iter().filter(|(other, _)| *other != factor).try_fold(axis, |axis, (_, part)| {
+        axis.prefix_without_any_overlap(&part.overflow)?.prefix_without_any_overlap(&part.axes)
+    })
 }
 
-/// Returns the first part of an axis that may shard a factor of size `factor_size`, which axes of total size
-/// `size_before` shard already; `None` if there is none.
+/// Returns the prefix of `axis` by which an array may be sharded along a factor of size `factor_size`, after axes of
+/// total size `size_before`; `None` if there is none. `split` has the array's shardings by all factors, `part` that by
+/// this one.
 pub(super) fn prefix_fitting_factor(
     axis: Axis,
     split: &FactorShardings,
@@ -155,7 +155,7 @@ pub(super) fn prefix_fitting_factor(
     size_before: usize,
     factor_size: usize,
 ) -> Option<Axis> {
-    let axis = axis.prefix_without_all(&split.replicated)?.prefix_without_all(&split.unreduced)?;
+    let axis = axis.prefix_without_any_overlap(&split.replicated)?.prefix_without_any_overlap(&split.unreduced)?;
     if part.axes.iter().any(|own| own.contains(axis)) {
         return Some(axis);
     }

@@ -38,7 +38,7 @@ impl Submesh {
     }
 
     /// Translates an axis of the automatic mesh to the whole mesh.
-    fn to_whole_axis(&self, axis: Axis) -> Axis {
+    fn to_whole_mesh_axis(&self, axis: Axis) -> Axis {
         Axis { id: self.ids[usize::from(axis.id)], ..axis }
     }
 
@@ -58,7 +58,7 @@ impl Submesh {
     pub(crate) fn prepend_manual_axes(&self, manual: &Sharding, block_sharding: &Sharding) -> Sharding {
         let both = |(manual, own): (&DimSharding, &DimSharding)| {
             DimSharding::closed(
-                manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.to_whole_axis(a))).collect(),
+                manual.axes.iter().copied().chain(own.axes.iter().map(|&a| self.to_whole_mesh_axis(a))).collect(),
             )
         };
         Sharding { dims: manual.dims.iter().zip(&block_sharding.dims).map(both).collect(), ..Sharding::default() }
@@ -112,7 +112,7 @@ impl Submesh {
                         let body = self.to_submesh_graph(&map.body)?;
                         ShardMap { mesh: self.mesh.clone(), manual, takes, gives, body }.into()
                     }
-                    _ => call.try_map(|graph| self.to_submesh_graph(graph))?.into(),
+                    _ => call.try_map_graphs(|graph| self.to_submesh_graph(graph))?.into(),
                 },
                 _ => continue,
             };
@@ -122,15 +122,15 @@ impl Submesh {
     }
 
     /// Translates the collectives in a graph of blocks from the automatic mesh to the whole mesh.
-    pub(crate) fn to_whole_graph(&self, graph: &Graph) -> Graph {
+    pub(crate) fn to_whole_mesh_graph(&self, graph: &Graph) -> Graph {
         let mut to = graph.clone();
         for e in &mut to.equations {
             match &e.op {
                 Op::Collective(op) if op.mesh == self.mesh => {
-                    let axes = op.axes.iter().map(|&axis| self.to_whole_axis(axis)).collect();
+                    let axes = op.axes.iter().map(|&axis| self.to_whole_mesh_axis(axis)).collect();
                     e.op = Collective { kind: op.kind.clone(), mesh: self.whole.clone(), axes }.into();
                 }
-                Op::Call(call) => e.op = call.map(|graph| self.to_whole_graph(graph)).into(),
+                Op::Call(call) => e.op = call.map_graphs(|graph| self.to_whole_mesh_graph(graph)).into(),
                 _ => {}
             }
         }

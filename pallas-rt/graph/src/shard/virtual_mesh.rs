@@ -9,22 +9,23 @@
 //! Values that all devices compute from equal operands exist once after [`simplify`](crate::simplify::simplify).
 //! Devices that communicate in a loop or a branch share one loop or branch; its condition is the same on all of them.
 //! Other devices have loops and branches of their own.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::{Call, ExpansionStage};
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::{Collective, Form, Mesh, Piece};
+use crate::mesh::{Collective, CollectiveForm, Mesh, SentPart};
 use pallas_ir::structural::{Concat, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp};
 use std::collections::HashMap;
 
 /// Converts the graph that each device of a mesh runs to one graph for all devices. Its parameters are those of the
 /// first device, then those of the second one and so on; so are its results.
-pub fn merge_device_graphs(local: &Graph, mesh: &Mesh) -> Graph {
+pub fn expand_to_all_devices(device_graph: &Graph, mesh: &Mesh) -> Graph {
     let devices: Vec<usize> = (0..mesh.device_count()).collect();
     let mut graph = Graph::default();
-    let params = devices.iter().map(|_| local.params.iter().map(|&p| graph.param(local.ty(p).clone())).collect());
+    let params =
+        devices.iter().map(|_| device_graph.params.iter().map(|&p| graph.param(device_graph.ty(p).clone())).collect());
     let params: Vec<Vec<Var>> = params.collect();
-    graph.results = inline_for_devices(&mut graph, local, mesh, &devices, &params).concat();
+    graph.results = inline_for_devices(&mut graph, device_graph, mesh, &devices, &params).concat();
     graph
 }
 
@@ -32,22 +33,22 @@ pub fn merge_device_graphs(local: &Graph, mesh: &Mesh) -> Graph {
 /// device.
 fn inline_for_devices(
     graph: &mut Graph,
-    local: &Graph,
+    device_graph: &Graph,
     mesh: &Mesh,
     devices: &[usize],
     operands: &[Vec<Var>],
 ) -> Vec<Vec<Var>> {
     // By variable of the graph for one device, the value of each.
     let mut values: HashMap<Var, Vec<Var>> = HashMap::new();
-    for (i, &param) in local.params.iter().enumerate() {
+    for (i, &param) in device_graph.params.iter().enumerate() {
         values.insert(param, operands.iter().map(|own| own[i]).collect());
     }
     let at = graph.at;
-    for e in &local.equations {
+    for e in &device_graph.equations {
         graph.at = e.loc;
         let args: Vec<Vec<Var>> = (0..devices.len()).map(|k| e.args.iter().map(|v| values[v][k]).collect()).collect();
         let results = match &e.op {
-            Op::Collective(op) => emit_collective(graph, local, e, op, devices, &args),
+            Op::Collective(op) => emit_collective(graph, device_graph, e, op, devices, &args),
             _ => {
                 let mut all = vec![vec![]; devices.len()];
                 for members in group_communicating_devices(e, mesh, devices) {
@@ -64,7 +65,7 @@ fn inline_for_devices(
         }
     }
     graph.at = at;
-    (0..devices.len()).map(|k| local.results.iter().map(|v| values[v][k]).collect()).collect()
+    (0..devices.len()).map(|k| device_graph.results.iter().map(|v| values[v][k]).collect()).collect()
 }
 
 /// Groups the devices such that those which communicate in the graphs that an equation calls are together; returns
@@ -87,7 +88,7 @@ fn group_communicating_devices(e: &Equation, mesh: &Mesh, devices: &[usize]) -> 
     (0..devices.len()).map(members).filter(|members| !members.is_empty()).collect()
 }
 
-/// Collects the collectives of a graph and of the graphs that it calls, as far as they communicate.
+/// Adds to `all` the collectives of a graph, and of the graphs that it calls, in which devices exchange data.
 fn collect_collectives<'g>(graph: &'g Graph, all: &mut Vec<&'g Collective>) {
     for e in &graph.equations {
         match &e.op {
@@ -127,7 +128,8 @@ impl JointDevices<'_> {
         self.args[0][operand]
     }
 
-    /// Appends a call without communication, which is for a single device.
+    /// Appends a call in which devices do not communicate, on the operands of the only device; returns the results of
+    /// that device.
     pub(crate) fn emit_single_device_call(&self, to: &mut Graph, call: impl Into<Op>) -> Vec<Vec<Var>> {
         vec![to.push_valid_multi_result(call, &self.args[0])]
     }
@@ -192,14 +194,14 @@ fn build_joint_body(device_body: &Graph, mesh: &Mesh, devices: &[usize], kind_co
 /// Appends the operations that replace a collective; returns the results by device.
 fn emit_collective(
     graph: &mut Graph,
-    local: &Graph,
+    device_graph: &Graph,
     e: &Equation,
     op: &Collective,
     devices: &[usize],
     args: &[Vec<Var>],
 ) -> Vec<Vec<Var>> {
     let place: HashMap<usize, usize> = devices.iter().enumerate().map(|(k, &device)| (device, k)).collect();
-    let gives = local.ty(e.results[0]).clone();
+    let gives = device_graph.ty(e.results[0]).clone();
     let mut results: Vec<Option<Var>> = vec![None; devices.len()];
     for k in 0..devices.len() {
         if results[k].is_some() {
@@ -213,27 +215,29 @@ fn emit_collective(
         let count = op.group_size();
         let all = || (0..count).map(operand).collect();
         let shared = match op.first_member_form() {
-            Form::Stack(Piece::Whole) => Some(emit_stack(graph, all())),
-            Form::Fold(by, Piece::Whole) => Some(emit_fold(graph, by, all())),
+            CollectiveForm::Stack(SentPart::Whole) => Some(emit_stack(graph, all())),
+            CollectiveForm::Fold(by, SentPart::Whole) => Some(emit_fold(graph, by, all())),
             _ => None,
         };
         for &(number, member) in &members {
             let parts =
                 |graph: &mut Graph| (0..count).map(|k| emit_slice_at(graph, operand(k), number)).collect::<Vec<Var>>();
             let own = match op.kind.form_for_member(number) {
-                Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => shared.expect("it was made for all"),
-                Form::Stack(Piece::Part) => {
+                CollectiveForm::Stack(SentPart::Whole) | CollectiveForm::Fold(_, SentPart::Whole) => {
+                    shared.expect("it was made for all")
+                }
+                CollectiveForm::Stack(SentPart::Part) => {
                     let parts = parts(graph);
                     emit_stack(graph, parts)
                 }
-                Form::Fold(by, Piece::Part) => {
+                CollectiveForm::Fold(by, SentPart::Part) => {
                     let parts = parts(graph);
                     emit_fold(graph, by, parts)
                 }
-                Form::FromMember(Some(source)) => operand(source),
-                Form::FromMember(None) => graph.splat(Literal::new(gives.dtype, 0.0), &gives.shape),
-                Form::Constant(n) => graph.int(n.into()),
-                Form::Own => args[member][0],
+                CollectiveForm::FromMember(Some(source)) => operand(source),
+                CollectiveForm::FromMember(None) => graph.splat(Literal::new(gives.dtype, 0.0), &gives.shape),
+                CollectiveForm::Constant(n) => graph.i32_literal(n.into()),
+                CollectiveForm::Own => args[member][0],
             };
             results[member] = Some(own);
         }
@@ -253,7 +257,7 @@ fn emit_slice_at(graph: &mut Graph, x: Var, index: usize) -> Var {
     let shape = graph.ty(x).shape.clone();
     let (start, size) = ([index].into_iter().chain(vec![0; shape.len() - 1]), [&[1], &shape[1..]].concat());
     let start: Vec<i64> = start.map(|n| n as i64).collect();
-    let op = Slice { start, size: dims(&size), stride: vec![1; shape.len()] };
+    let op = Slice { start, size: constant_dims(&size), stride: vec![1; shape.len()] };
     let x = graph.push_valid(StructuralOp::from(op), &[x]);
     graph.reshape(x, &shape[1..])
 }

@@ -12,15 +12,16 @@
 //! elementwise, one of these, or a reshape. Axes that the operands of an operation share with its result join in all of
 //! them or in none. Parameters and results are reshaped.
 use super::rewrite::GraphRewriter;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reduce, Reverse};
 
-/// Joins the axes of a graph's values where no operation treats them differently.
-pub(super) fn join_axes(graph: Graph) -> Graph {
+/// Joins adjacent axes of a graph's values to one axis, and drops axes of one element, where no operation needs them
+/// separate.
+pub(super) fn join_adjacent_axes(graph: Graph) -> Graph {
     let mut joins = AxisClasses::new(&graph);
-    graph.equations.iter().for_each(|e| joins.record_equation_axes(e));
+    graph.equations.iter().for_each(|e| joins.record_equation_constraints(e));
     joins.propagate_forbidden_joins();
     let mut pass = AxisJoiner {
         joined: vec![None; graph.types.len()],
@@ -64,7 +65,7 @@ impl<'g> AxisClasses<'g> {
         &self.graph.types[v.index()].shape
     }
 
-    /// Returns the axis that represents the class of an axis.
+    /// Returns the number of the axis that represents the class of an axis (union-find).
     fn find_class(&mut self, (v, axis): (Var, usize)) -> usize {
         let mut at = self.first[v.index()] + axis;
         while self.class[at] != at {
@@ -85,7 +86,7 @@ impl<'g> AxisClasses<'g> {
         (0..self.shape(v).len()).for_each(|axis| self.forbid_join_with_previous(v, axis));
     }
 
-    /// Joins the classes of two axes.
+    /// Merges the classes of two axes, which then join the axes before them both or not at all.
     fn unite_classes(&mut self, a: (Var, usize), b: (Var, usize)) {
         let [a, b] = [self.find_class(a), self.find_class(b)];
         self.class[a] = b;
@@ -97,8 +98,9 @@ impl<'g> AxisClasses<'g> {
         (0..axis).rev().find(|&axis| self.shape(v)[axis] != 1)
     }
 
-    /// Records which axes an equation treats differently, and which axes its operands share with its result.
-    fn record_equation_axes(&mut self, e: &Equation) {
+    /// Records for an equation which axes have to stay separate, and which axes of its operands and its result may only
+    /// join alike.
+    fn record_equation_constraints(&mut self, e: &Equation) {
         match &e.op {
             Op::Literal(_) | Op::Structural(StructuralOp::Reshape(_)) => {}
             op if is_elementwise(op) => {
@@ -161,7 +163,8 @@ impl<'g> AxisClasses<'g> {
         }
     }
 
-    /// Forbids the join of two axes between which an axis of one element stays, until no more such axes are found.
+    /// Forbids an axis to join the nearest axis before it with more than one element if an axis of one element between
+    /// the two may not be dropped; repeats this until nothing changes.
     fn propagate_forbidden_joins(&mut self) {
         loop {
             let mut is_settled = true;
@@ -169,8 +172,8 @@ impl<'g> AxisClasses<'g> {
                 let shape = self.shape(v);
                 for axis in (0..shape.len()).filter(|&axis| shape[axis] != 1) {
                     let Some(before) = self.previous_nonunit_axis(v, axis) else { continue };
-                    let is_apart = (before + 1..axis).any(|one| self.is_join_forbidden(v, one));
-                    if is_apart && !self.is_join_forbidden(v, axis) {
+                    let is_apart = (before + 1..axis).any(|one| self.is_join_with_previous_forbidden(v, one));
+                    if is_apart && !self.is_join_with_previous_forbidden(v, axis) {
                         self.forbid_join_with_previous(v, axis);
                         is_settled = false;
                     }
@@ -183,16 +186,16 @@ impl<'g> AxisClasses<'g> {
     }
 
     /// Returns true if an axis may not join the one before it.
-    fn is_join_forbidden(&mut self, v: Var, axis: usize) -> bool {
+    fn is_join_with_previous_forbidden(&mut self, v: Var, axis: usize) -> bool {
         let class = self.find_class((v, axis));
         self.stays[class]
     }
 
     /// Returns the axes of a variable after joining, each as a list of its original axes.
-    fn joined_groups(&mut self, v: Var) -> Vec<Vec<usize>> {
+    fn joined_axis_groups(&mut self, v: Var) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = vec![];
         for (axis, &n) in self.shape(v).iter().enumerate() {
-            let stays = self.is_join_forbidden(v, axis);
+            let stays = self.is_join_with_previous_forbidden(v, axis);
             match groups.last_mut() {
                 _ if n == 1 && !stays => {}
                 // An axis of one element that stays is not joined by others.
@@ -218,13 +221,14 @@ struct AxisJoiner<'g> {
 }
 
 impl AxisJoiner<'_> {
-    /// Returns the shape of a variable with joined axes.
+    /// Returns the shape of a variable after joins: for each group of axes that become one, the product of their
+    /// extents.
     fn joined_shape(&mut self, v: Var) -> Vec<usize> {
         let shape = self.joins.shape(v);
-        self.joins.joined_groups(v).iter().map(|group| group.iter().map(|&axis| shape[axis]).product()).collect()
+        self.joins.joined_axis_groups(v).iter().map(|group| group.iter().map(|&axis| shape[axis]).product()).collect()
     }
 
-    /// Returns the form of a variable with joined axes; the variable itself if none join.
+    /// Returns variable `v` reshaped such that axes that may join are one; `v` itself if none may.
     fn joined_value(&mut self, v: Var) -> Var {
         let shape = self.joined_shape(v);
         if shape == self.joins.shape(v) {
@@ -262,7 +266,8 @@ impl AxisJoiner<'_> {
             }
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let of = self.joins.shape(e.args[0]);
-                let (groups, mut own) = (self.joins.joined_groups(result), self.joins.joined_groups(e.args[0]));
+                let (groups, mut own) =
+                    (self.joins.joined_axis_groups(result), self.joins.joined_axis_groups(e.args[0]));
                 // Axes of one element are dropped before the broadcast, which repeats them along other axes.
                 own.retain(|group| of[group[0]] != 1);
                 let shape: Vec<usize> = own.iter().map(|group| group.iter().map(|&axis| of[axis]).product()).collect();
@@ -270,18 +275,20 @@ impl AxisJoiner<'_> {
                 let places = own.iter().map(place).collect::<Option<Vec<usize>>>();
                 let x = self.joined_value(e.args[0]);
                 let x = self.to.reshape_if_needed(x, &shape);
-                self.to
-                    .append(StructuralOp::from(Broadcast { to: dims(&to), dims: places.expect("it is there") }), &[x])
+                self.to.append(
+                    StructuralOp::from(Broadcast { to: constant_dims(&to), dims: places.expect("it is there") }),
+                    &[x],
+                )
             }
             Op::Structural(StructuralOp::Reduce(op)) => {
-                let own = self.joins.joined_groups(e.args[0]);
+                let own = self.joins.joined_axis_groups(e.args[0]);
                 let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
                 let x = self.joined_value(e.args[0]);
                 let folded = self.to.append(StructuralOp::from(Reduce { axes, keep: false, ..op.clone() }), &[x]);
                 self.to.reshape_if_needed(folded, &to)
             }
             Op::Structural(StructuralOp::Reverse(op)) => {
-                let own = self.joins.joined_groups(result);
+                let own = self.joins.joined_axis_groups(result);
                 let axes = (0..own.len()).filter(|&k| op.axes.contains(&own[k][0])).collect();
                 let x = self.joined_value(e.args[0]);
                 self.to.append(StructuralOp::from(Reverse { axes }), &[x])
@@ -309,7 +316,7 @@ mod tests {
         Reduce { op: ScalarOp::Add, axes: axes.to_vec(), keep }.into()
     }
     fn stretch(to: &[usize], axes: &[usize]) -> StructuralOp {
-        Broadcast { to: dims(to), dims: axes.to_vec() }.into()
+        Broadcast { to: constant_dims(to), dims: axes.to_vec() }.into()
     }
 
     /// Returns the shapes of the values that are computed in the simplified graph of one array, except reshapes.
@@ -317,7 +324,7 @@ mod tests {
         let mut graph = Graph::default();
         let x = graph.param(Type::new(DType::F32, shape.to_vec()));
         graph.results = vec![write(&mut graph, x)];
-        let found = without_dead_equations(simplify_equations(join_axes(graph.clone())));
+        let found = without_dead_equations(simplify_equations(join_adjacent_axes(graph.clone())));
         assert_eq!(crate::verify(&found), Ok(()));
         assert_eq!(found.ty(found.results[0]), graph.ty(graph.results[0]));
         let computed = found.equations.iter().filter(|e| !matches!(e.op, Op::Structural(StructuralOp::Reshape(_))));
@@ -379,7 +386,7 @@ mod tests {
         // After a reshape that splits an axis, a fold tells other axes apart.
         let divided = |graph: &mut Graph, x: Var| {
             let x = add(graph, ScalarOp::Exp, &[x]);
-            let x = add(graph, StructuralOp::from(Reshape { to: dims(&[9, 2, 2, 5]) }), &[x]);
+            let x = add(graph, StructuralOp::from(Reshape { to: constant_dims(&[9, 2, 2, 5]) }), &[x]);
             add(graph, fold(&[1], false), &[x])
         };
         assert_eq!(shapes(&[9, 4, 5], divided), [vec![180], vec![9, 10]]);

@@ -23,12 +23,12 @@
 //! ```
 mod select_rules;
 
-use crate::build::{dims, infer};
+use crate::build::{constant_dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{ArgReduce, ArgSort, ArgTopK, Broadcast, Cast, Dot, Iota, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
-/// Simplifies each equation of a graph by the rules above, given the simplified equations before it.
+/// Simplifies each equation of a graph, after those before it, by the rules in the module's comment.
 pub(super) fn simplify_equations(mut graph: Graph) -> Graph {
     let uses = graph.read_counts();
     let equations = std::mem::take(&mut graph.equations);
@@ -56,7 +56,7 @@ pub(super) fn simplify_equations(mut graph: Graph) -> Graph {
     to.graph
 }
 
-/// The simpler form of an equation.
+/// The replacement for an equation that a simplification found; the equation itself if no rule applies.
 enum SimplerForm {
     /// An existing variable that equals the result.
     Existing(Var),
@@ -177,19 +177,19 @@ impl EquationSimplifier {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
         op.axes.iter().all(|&axis| from[axis] == 1).then(|| match from == to {
             true => SimplerForm::Existing(e.args[0]),
-            false => SimplerForm::structural(Reshape { to: dims(to) }, &e.args),
+            false => SimplerForm::structural(Reshape { to: constant_dims(to) }, &e.args),
         })
     }
 
     /// Simplifies the positions that a sort, top-k or argmax returns along an axis of one element to zeros.
     fn simplify_unit_axis_indices(&self, e: &Equation, axis: usize) -> Option<SimplerForm> {
         let (from, to) = (&self.graph.ty(e.args[0]).shape, &self.graph.ty(e.result()).shape);
-        let iota = Iota { shape: dims(from), axis, dtype: DType::I32 };
+        let iota = Iota { shape: constant_dims(from), axis, dtype: DType::I32 };
         let is_one = from[axis] == 1 && from.iter().product::<usize>() == to.iter().product();
         is_one.then(|| match from == to {
             true => SimplerForm::structural(iota, &[]),
             false => {
-                let reshape = StructuralOp::from(Reshape { to: dims(to) });
+                let reshape = StructuralOp::from(Reshape { to: constant_dims(to) });
                 SimplerForm::TwoOperations(Op::Structural(iota.into()), vec![], Op::Structural(reshape))
             }
         })
@@ -256,7 +256,8 @@ impl EquationSimplifier {
         }
     }
 
-    /// Simplifies a product of transposed operands, and of 16-bit floats that are cast to f32.
+    /// Simplifies a dot of transposed operands to one that contracts other axes of the operands themselves, and a dot
+    /// of 16-bit floats that are cast to f32 to one of the 16-bit floats.
     fn simplify_dot(&self, e: &Equation, op: &Dot) -> Option<SimplerForm> {
         let (mut op, mut args, mut is_simpler) = (op.clone(), e.args.clone(), false);
         let narrow = |v: Var| match self.structural_definition(v)? {
@@ -304,7 +305,7 @@ impl EquationSimplifier {
         if let Some((literal, _)) = self.splat_literal(arg) {
             return Some(match shape.is_empty() {
                 true => SimplerForm::Existing(literal),
-                false => SimplerForm::structural(Broadcast::to(dims(shape)), &[literal]),
+                false => SimplerForm::structural(Broadcast::to(constant_dims(shape)), &[literal]),
             });
         }
         match (&e.op, self.structural_definition(arg)?) {
@@ -361,7 +362,7 @@ mod tests {
                 let c = graph.param(Type::new(DType::Bool, vec![2]));
                 let number = graph.push_valid(StructuralOp::from(Cast { to: dtype }), &[c]);
                 let limit_value = graph.literal(Literal::new(dtype, limit));
-                let limits = graph.push_valid(StructuralOp::from(Broadcast::to(dims(&[2]))), &[limit_value]);
+                let limits = graph.push_valid(StructuralOp::from(Broadcast::to(constant_dims(&[2]))), &[limit_value]);
                 let result = graph.push_valid(*op, &[number, limits]);
                 graph.results = vec![result];
                 let simple = simplify_equations(graph.clone());
@@ -403,7 +404,7 @@ mod tests {
                 operands = [y, x];
             }
             let wide = |graph: &mut Graph, v: Var| {
-                let op = Broadcast { to: dims(&[4, 3]), dims: vec![0] };
+                let op = Broadcast { to: constant_dims(&[4, 3]), dims: vec![0] };
                 if repeats { graph.push_valid(StructuralOp::from(op), &[v]) } else { v }
             };
             let [first, last] = [wide(&mut graph, first), wide(&mut graph, c)];
@@ -443,8 +444,10 @@ mod tests {
             let x = graph.param(Type::new(DType::F32, [3, 3]));
             let mut shape = [3, 3];
             shape[axis] = n;
-            let positions =
-                graph.push_valid(StructuralOp::from(Iota { shape: dims(&shape), axis: along, dtype: DType::I32 }), &[]);
+            let positions = graph.push_valid(
+                StructuralOp::from(Iota { shape: constant_dims(&shape), axis: along, dtype: DType::I32 }),
+                &[],
+            );
             let taken = graph.push_valid(StructuralOp::from(TakeAlong { axis }), &[x, positions]);
             graph.results = vec![taken];
             let same = simplify_equations(graph).results[0];

@@ -11,11 +11,11 @@ use crate::graph::{Graph, Op, Var};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
-/// An operation with its operands, to be looked up.
+/// An operation with its operands, as the key by which equal operations are found.
 #[derive(PartialEq, Eq)]
-struct Expression(Op, Vec<Var>);
+struct ExpressionKey(Op, Vec<Var>);
 
-impl Hash for Expression {
+impl Hash for ExpressionKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Called graphs are compared only if the operands are equal: hashing them would take long, as each is part of
         // all around it.
@@ -29,7 +29,7 @@ impl Hash for Expression {
 
 /// Replaces each equation that repeats an earlier one by the results of that one.
 pub(super) fn eliminate_common_subexpressions(mut graph: Graph) -> Graph {
-    let mut first: HashMap<Expression, Vec<Var>> = HashMap::new();
+    let mut first: HashMap<ExpressionKey, Vec<Var>> = HashMap::new();
     let mut same: Vec<Var> = (0..graph.types.len() as u32).map(Var).collect();
     let mut equations = vec![];
     for mut e in std::mem::take(&mut graph.equations) {
@@ -42,7 +42,7 @@ pub(super) fn eliminate_common_subexpressions(mut graph: Graph) -> Graph {
         if matches!(&e.op, Op::Scalar(op) if op.row().fold.is_some()) {
             args.sort_unstable();
         }
-        let known = first.entry(Expression(e.op.clone(), args)).or_insert_with(|| e.results.clone());
+        let known = first.entry(ExpressionKey(e.op.clone(), args)).or_insert_with(|| e.results.clone());
         e.results.iter().zip(&*known).for_each(|(own, &known)| same[own.index()] = known);
         if *known == e.results {
             equations.push(e);

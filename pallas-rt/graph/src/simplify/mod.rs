@@ -22,14 +22,14 @@ use crate::dead_code::without_dead_equations;
 use crate::graph::{Graph, Op};
 use crate::stage_watch::StageObserver;
 
-/// A pass, which returns a graph equal to its argument.
+/// A pass, which takes a graph and returns one that computes the same results.
 pub type Pass = fn(Graph) -> Graph;
 
 /// All passes with their names, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] = &[
     ("inline", |graph| inlined(&graph)),
     ("stacks", scan_stacks::remove_redundant_scan_arrays),
-    ("carries", scan_carries::replace_counters),
+    ("carries", scan_carries::replace_counters_by_arrays),
     ("dead", without_dead_equations),
     ("steps", scan_hoisting::hoist_out_of_scans),
     ("stacks", scan_stacks::remove_redundant_scan_arrays),
@@ -37,7 +37,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("slices", slices::push_slices_to_operands),
     ("dead", without_dead_equations),
     ("units", unit_axes::drop_inserted_unit_axes),
-    ("whole", whole_window_gathers::replace_whole_windows),
+    ("whole", whole_window_gathers::replace_whole_window_accesses),
     ("products", products::replace_sums_of_products),
     ("vectors", vector_products::replace_vector_products),
     ("windows", windows::simplify_windows),
@@ -50,9 +50,9 @@ pub const PASSES: &[(&str, Pass)] = &[
 
 /// Passes that run after [`PASSES`], only on the outermost graph: values that a loop carries keep the axes along which
 /// programs split them.
-pub const OUTERMOST_PASSES: &[(&str, Pass)] = &[
+pub const OUTERMOST_GRAPH_PASSES: &[(&str, Pass)] = &[
     ("twice", separated_axes::split_folds_and_broadcasts),
-    ("axes", axes::join_axes),
+    ("axes", axes::join_adjacent_axes),
     ("cancel", cancel::simplify_equations),
     ("common", common_subexpressions::eliminate_common_subexpressions),
     ("dead", without_dead_equations),
@@ -67,7 +67,7 @@ pub fn simplify(graph: &Graph) -> Graph {
 pub fn simplify_watched(graph: &Graph, watch: &mut dyn StageObserver) -> Graph {
     let mut graph = run_passes(PASSES, graph.clone(), watch);
     simplify_called_graphs(&mut graph);
-    run_passes(OUTERMOST_PASSES, graph, watch)
+    run_passes(OUTERMOST_GRAPH_PASSES, graph, watch)
 }
 
 /// Simplifies a graph that another graph calls, and those that it calls itself.
@@ -90,7 +90,7 @@ fn run_passes(passes: &[(&'static str, Pass)], graph: Graph, watch: &mut dyn Sta
 fn simplify_called_graphs(graph: &mut Graph) {
     for e in &mut graph.equations {
         if let Op::Call(call) = &e.op {
-            e.op = call.map(simplify_called_graph).into();
+            e.op = call.map_graphs(simplify_called_graph).into();
         }
     }
 }

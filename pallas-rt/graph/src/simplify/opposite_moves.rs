@@ -18,12 +18,13 @@ use std::collections::HashMap;
 
 /// Most elementwise operations that are repeated on moved operands to cancel one move, because others read their
 /// unmoved results too.
-const MAX_REPEATED_OPERATIONS: usize = 8;
+const MAX_REPEATED_OPERATIONS_PER_MOVE: usize = 8;
 /// Most elementwise operations that are done on moved operands alone to cancel one move, as nothing else reads their
 /// unmoved results.
-const MAX_MOVED_OPERATIONS: usize = 64;
+const MAX_MOVED_OPERATIONS_PER_MOVE: usize = 64;
 
-/// Moves the operands of elementwise operations instead of their results, where that saves moves.
+/// Drops moves of elements (reverse, roll or transpose) by moving the operands of the elementwise operations before
+/// them instead, where that undoes opposite moves.
 pub(super) fn cancel_opposite_moves(graph: Graph) -> Graph {
     let mut known = HashMap::new();
     let uses = graph.read_counts();
@@ -48,7 +49,7 @@ pub(super) fn cancel_opposite_moves(graph: Graph) -> Graph {
     })
 }
 
-/// Returns true for an operation that moves elements and has an opposite.
+/// Returns true for a reverse, a roll or a transpose: moves of elements that another move can undo.
 fn is_move(e: &Equation) -> bool {
     use StructuralOp::{Reverse, Roll, Transpose};
     matches!(e.op, Op::Structural(Reverse(_) | Roll(_) | Transpose(_)))
@@ -71,7 +72,8 @@ fn are_opposite(a: &Op, b: &Op, shape: &[usize]) -> bool {
     }
 }
 
-/// The attempt to replace a move of a value by moves of the values from which it is computed.
+/// An attempt to drop a move of elements (reverse, roll or transpose) by moving the values from which the moved value
+/// is computed instead, where that undoes other moves.
 struct MoveReplacement<'a> {
     /// The graph that the pass writes.
     to: &'a mut GraphRewriter,
@@ -112,15 +114,15 @@ enum MovedForm {
 }
 
 impl MoveReplacement<'_> {
-    /// Returns true if the replacement saves moves: at most one move is added where another is undone, or none where a
-    /// moved value exists.
+    /// Returns true if computing `v` with its elements moved saves moves: it undoes at least one move and adds at most
+    /// one, or it uses a value that exists moved already and adds none.
     fn saves_moves(&mut self, v: Var) -> bool {
         let can_be_made = self.try_count_needed_moves(v, true) && self.repeated + self.taken > 0;
         can_be_made && (self.undone > 0 || self.existing > 0 && self.added == 0)
     }
 
-    /// Counts what the moved form of a variable needs; returns true if it can be made. `is_only_use` is true if nothing
-    /// else reads the equations that read the variable.
+    /// Counts the moves and moved operations by which a variable is computed with its elements moved; returns false if
+    /// they are too many. `is_only_use` is true if the equations that read the variable have a single reader in turn.
     fn try_count_needed_moves(&mut self, v: Var, is_only_use: bool) -> bool {
         if self.values.insert(v, None).is_some() {
             return true;
@@ -134,8 +136,8 @@ impl MoveReplacement<'_> {
             MovedForm::Elementwise(e) => {
                 let count = if taken { &mut self.taken } else { &mut self.repeated };
                 *count += 1;
-                let is_cheap = self.repeated <= MAX_REPEATED_OPERATIONS
-                    && self.taken <= MAX_MOVED_OPERATIONS
+                let is_cheap = self.repeated <= MAX_REPEATED_OPERATIONS_PER_MOVE
+                    && self.taken <= MAX_MOVED_OPERATIONS_PER_MOVE
                     && (taken || e.op.is_cheap_per_element());
                 return is_cheap && e.args.iter().all(|&v| self.try_count_needed_moves(v, taken));
             }
@@ -144,7 +146,8 @@ impl MoveReplacement<'_> {
         self.added <= 1
     }
 
-    /// Returns the way in which the moved form of a variable is made.
+    /// Returns the way to compute a variable with its elements moved: an existing value, the operand of an opposite
+    /// move, an operation on moved operands, or else a new move.
     fn moved_form(&self, v: Var) -> MovedForm {
         let shape = &self.to.graph.ty(v).shape;
         if let Some(&moved) = self.known.get(&(self.op.clone(), v)) {

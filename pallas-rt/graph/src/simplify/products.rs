@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The mean of `vmap(grad(f))` ends in such sums: each example has its own product of a column and a row.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
@@ -46,7 +46,7 @@ struct SumOfProductsRewriter {
     uses: Vec<usize>,
 }
 
-/// A factor of a product, without broadcasts.
+/// The value that a factor of an elementwise product repeats by broadcasts, with the place of its axes in the product.
 struct ProductFactor {
     /// The value before it was broadcast.
     value: Var,
@@ -75,7 +75,7 @@ impl SumOfProductsRewriter {
         self.made[v.index()].map(|i| &self.graph.equations[i])
     }
 
-    /// Appends a sum, as a product if a product computes it.
+    /// Appends the sum `e`: as a matrix product if it is a sum of products that one can compute, else unchanged.
     fn rewrite_sum(&mut self, e: &Equation, op: &Reduce) {
         let before = self.graph.equations.len();
         match self.emit_sum_as_product(e.args[0], &op.axes) {
@@ -180,13 +180,17 @@ impl SumOfProductsRewriter {
         let made = self.append(Transpose { axes: order.collect() }, &[made]);
         let kept: Vec<usize> =
             (0..ty.shape.len()).filter(|axis| !axes.contains(axis)).map(|axis| ty.shape[axis]).collect();
-        Some(self.append(Reshape { to: dims(&kept) }, &[made]))
+        Some(self.append(Reshape { to: constant_dims(&kept) }, &[made]))
     }
 
     /// Returns a value without its axes of one element.
     fn drop_unit_axes(&mut self, v: Var) -> Var {
         let shape: Vec<usize> = self.graph.ty(v).shape.iter().copied().filter(|&n| n != 1).collect();
-        if shape.len() == self.graph.ty(v).shape.len() { v } else { self.append(Reshape { to: dims(&shape) }, &[v]) }
+        if shape.len() == self.graph.ty(v).shape.len() {
+            v
+        } else {
+            self.append(Reshape { to: constant_dims(&shape) }, &[v])
+        }
     }
 
     /// Returns the value from which broadcasts, transposes and reshapes make `v`, and by axis of this value the axis of

@@ -1,5 +1,5 @@
 //! A graph to which a pass appends equations one by one.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::Reshape;
@@ -44,13 +44,17 @@ impl GraphRewriter {
 
     /// Defines the result of `e` as a reshape of `value`.
     pub(super) fn define_as_reshape(&mut self, e: &Equation, value: Var) {
-        let op = StructuralOp::from(Reshape { to: dims(&self.graph.ty(e.result()).shape) });
+        let op = StructuralOp::from(Reshape { to: constant_dims(&self.graph.ty(e.result()).shape) });
         self.push(Equation { op: op.into(), args: vec![value], ..e.clone() });
     }
 
     /// Returns a value reshaped to `to`; appends no reshape if it has the shape.
     pub(super) fn reshape_if_needed(&mut self, v: Var, to: &[usize]) -> Var {
-        if self.graph.ty(v).shape == to { v } else { self.append(StructuralOp::from(Reshape { to: dims(to) }), &[v]) }
+        if self.graph.ty(v).shape == to {
+            v
+        } else {
+            self.append(StructuralOp::from(Reshape { to: constant_dims(to) }), &[v])
+        }
     }
 
     /// Appends an operation with one result; returns the result.

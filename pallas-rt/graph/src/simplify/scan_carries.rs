@@ -4,17 +4,17 @@
 //! %3, %4 = scan { lambda i h . j = add i, 1  k = add h, i    in j, k } %0, %1        %5 = neg %4
 //! %4     = scan { lambda h i .               k = add h, i    in k } %1, [%0, %0 + 1, ..]
 //! ```
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::Scan;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Iota};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 
-/// Length of the longest array that replaces a counter.
+/// Most steps of a scan whose step counter is replaced by an array of the counts, one for each step.
 const MAX_COUNTER_ARRAY_LENGTH: usize = 1 << 16;
 
-/// Replaces the counters of a graph's scans.
-pub(super) fn replace_counters(graph: Graph) -> Graph {
+/// Replaces the step counters that scans of a graph carry by scanned arrays of the counts.
+pub(super) fn replace_counters_by_arrays(graph: Graph) -> Graph {
     let is_scan = |e: &Equation| Scan::of_op(&e.op).is_some();
     if !graph.equations.iter().any(is_scan) {
         return graph;
@@ -52,7 +52,7 @@ fn replace_scan_counters(to: &mut Graph, e: &mut Equation, scan: &mut Scan, is_r
         // A reversed scan begins at the array's last element.
         let (by, first) = if scan.reverse { (-by, by * (scan.length as i64 - 1)) } else { (by, 0) };
         to.at = e.loc;
-        let to_shape = dims(&[scan.length]);
+        let to_shape = constant_dims(&[scan.length]);
         let iota = Iota { dtype: DType::I32, shape: to_shape.clone(), axis: 0 };
         let position = to.push_valid(StructuralOp::from(iota), &[]);
         let [by, first] = [by, first].map(|n| to.splat(Literal::int(DType::I32, n), &[scan.length]));

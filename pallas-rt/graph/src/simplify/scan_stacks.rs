@@ -21,7 +21,8 @@ pub(super) fn remove_redundant_scan_arrays(mut graph: Graph) -> Graph {
     graph
 }
 
-/// Makes the elements of a scanned broadcast in the scan's body instead.
+/// Replaces a scanned array that is a broadcast along the scanned axis: the scan captures the operand of the broadcast,
+/// and its body makes the element of each step.
 fn capture_scanned_broadcasts(graph: &mut Graph) {
     // By variable with equal elements along its first axis: the operand and the broadcast of which each element is the
     // result.

@@ -7,7 +7,7 @@
 //!
 //! A row of a table with one row is such a select: between the row and NaN, where the row's number is out of range.
 use super::rewrite::{GraphRewriter, rewrite_each_equation};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::Broadcast;
 use pallas_ir::{ScalarOp, StructuralOp};
@@ -23,7 +23,7 @@ pub(super) fn compute_selects_before_broadcasts(graph: Graph) -> Graph {
     rewrite_each_equation(graph, |to, e| rewrite_select_operand(to, e, &uses))
 }
 
-/// The operand of a broadcast, with the axes of the result that it has.
+/// The operand of a broadcast, with the axes of the result to which its axes are mapped.
 struct BroadcastOperand {
     /// The value that is broadcast.
     value: Var,
@@ -63,7 +63,7 @@ fn rewrite_select_operand(to: &mut GraphRewriter, e: &Equation, uses: &[usize]) 
         if core.axes == axes {
             value
         } else {
-            to.append(StructuralOp::from(Broadcast { to: dims(&own), dims: at }), &[value])
+            to.append(StructuralOp::from(Broadcast { to: constant_dims(&own), dims: at }), &[value])
         }
     });
     let (yes, no) = (small.next()?, small.next()?);
@@ -72,7 +72,7 @@ fn rewrite_select_operand(to: &mut GraphRewriter, e: &Equation, uses: &[usize]) 
         let mut args = others.clone();
         args.insert(at, side);
         let made = to.append(e.op.clone(), &args);
-        to.append(StructuralOp::from(Broadcast { to: dims(&shape), dims: axes.clone() }), &[made])
+        to.append(StructuralOp::from(Broadcast { to: constant_dims(&shape), dims: axes.clone() }), &[made])
     });
     Some(to.append(ScalarOp::Select, &[which, sides[0], sides[1]]))
 }
@@ -114,12 +114,12 @@ mod tests {
         let (x, w) = (graph.param(Type::new(DType::F32, [5])), graph.param(Type::new(DType::F32, [1, 5])));
         let shape = [rows, 5];
         let mut to = |op: StructuralOp, v| graph.push(op, &[v]).expect("it fits");
-        let which = to(Broadcast { to: dims(&shape), dims: vec![0, 1] }.into(), which);
-        let mut x = to(Broadcast { to: dims(&shape), dims: vec![1] }.into(), x);
+        let which = to(Broadcast { to: constant_dims(&shape), dims: vec![0, 1] }.into(), which);
+        let mut x = to(Broadcast { to: constant_dims(&shape), dims: vec![1] }.into(), x);
         for _ in 0..2 {
-            x = to(pallas_ir::structural::Reshape { to: dims(&shape) }.into(), x);
+            x = to(pallas_ir::structural::Reshape { to: constant_dims(&shape) }.into(), x);
         }
-        let w = to(Broadcast::to(dims(&shape)).into(), w);
+        let w = to(Broadcast::to(constant_dims(&shape)).into(), w);
         let [nan, one] = [f64::NAN, 1.0].map(|x| graph.splat(Literal::new(DType::F32, x), &shape));
         let chosen = graph.push(ScalarOp::Select, &[which, x, nan]).expect("it fits");
         let sum = graph.push(ScalarOp::Add, &[one, chosen]).expect("it fits");

@@ -7,12 +7,13 @@
 //! Here `f` stands for elementwise operations whose other operands are broadcast along the axes that are sliced.
 //! Gradients through `pad` and `concatenate` end in such slices.
 use super::rewrite::GraphRewriter;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Reshape};
 
-/// Replaces slices of a graph where the elements can be computed alone.
+/// Replaces each slice whose elements can be computed without a larger array by the same computation on slices of its
+/// operands.
 pub(super) fn push_slices_to_operands(graph: Graph) -> Graph {
     let is_slice = |e: &Equation| matches!(&e.op, Op::Structural(StructuralOp::Slice(_)));
     if !graph.equations.iter().any(is_slice) {
@@ -59,7 +60,7 @@ struct UnitStrideSlice {
     size: Vec<usize>,
 }
 
-/// The way in which a slice of a value is computed.
+/// An expression that gives a slice of a value without computing the whole value.
 enum SliceForm {
     /// The slice is this variable.
     SameAs(Var),
@@ -69,7 +70,7 @@ enum SliceForm {
     Elementwise(Op, Vec<SliceForm>),
 }
 
-/// The pass that computes slices alone, with the graph that it writes.
+/// The pass that replaces slices by computations on slices of operands, with the graph that it writes.
 struct SliceRewriter {
     to: GraphRewriter,
     /// By variable of the old graph, the result of [`only_sliced_vars`].
@@ -77,7 +78,7 @@ struct SliceRewriter {
 }
 
 /// Most operations by which a slice is computed: graphs can be very deep.
-const MAX_SLICE_OPERATIONS: usize = 64;
+const MAX_OPERATIONS_PER_SLICE: usize = 64;
 
 impl SliceRewriter {
     /// Returns the way in which a slice of adjacent elements can be computed without a larger array; `None` if there is
@@ -89,7 +90,7 @@ impl SliceRewriter {
         }
         let start = op.start.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?;
         let part = UnitStrideSlice { start, size: self.to.graph.ty(e.result()).shape.clone() };
-        self.find_value_slice_form(e.args[0], &part, &mut { MAX_SLICE_OPERATIONS })
+        self.find_value_slice_form(e.args[0], &part, &mut { MAX_OPERATIONS_PER_SLICE })
     }
 
     /// Returns the way in which a slice of a value can be computed with at most `operations_left` operations; `None` if
@@ -111,7 +112,7 @@ impl SliceRewriter {
             Op::Structural(StructuralOp::Broadcast(op)) => {
                 let rank = self.to.graph.ty(args[0]).shape.len();
                 let is_whole = op.dims[..rank].iter().all(|&axis| shape[axis] == part.size[axis]);
-                let op = Broadcast { to: dims(&part.size), dims: op.dims.clone() };
+                let op = Broadcast { to: constant_dims(&part.size), dims: op.dims.clone() };
                 is_whole.then_some(SliceForm::Rebroadcast(args[0], op))
             }
             Op::Structural(StructuralOp::Pad(pad)) => {
@@ -144,12 +145,12 @@ impl SliceRewriter {
         }
     }
 
-    /// Appends equations that define the result of `e` as a computed slice.
+    /// Defines the result of slice `e` by the computation `form`, which needs no larger array.
     fn define_as_slice(&mut self, form: SliceForm, e: &Equation) {
         let (op, args) = match form {
             // The variable that others read; later passes drop the reshape.
             SliceForm::SameAs(v) => {
-                (StructuralOp::from(Reshape { to: dims(&self.to.graph.ty(v).shape) }).into(), vec![v])
+                (StructuralOp::from(Reshape { to: constant_dims(&self.to.graph.ty(v).shape) }).into(), vec![v])
             }
             SliceForm::Rebroadcast(v, op) => (StructuralOp::from(op).into(), vec![v]),
             SliceForm::Elementwise(op, parts) => (op, parts.into_iter().map(|part| self.emit_slice(part)).collect()),
@@ -173,12 +174,15 @@ mod tests {
         let zero = graph.literal(Literal::new(DType::F32, 0.0));
         let large = match is_joined {
             true => graph.push(StructuralOp::from(Concat { axis: 0 }), &[x, x]),
-            false => graph.push(StructuralOp::from(Pad { low: dims(&[1, 0]), high: dims(&[2, 3]) }), &[x, zero]),
+            false => graph.push(
+                StructuralOp::from(Pad { low: constant_dims(&[1, 0]), high: constant_dims(&[2, 3]) }),
+                &[x, zero],
+            ),
         };
         let large = large.expect("it fits");
         let two = graph.splat(Literal::new(DType::F32, 2.0), &graph.ty(large).shape.clone());
         let twice = graph.push(ScalarOp::Mul, &[two, large]).expect("one shape");
-        let slice = Slice { start: start.to_vec(), size: dims(&size), stride: vec![1, 1] };
+        let slice = Slice { start: start.to_vec(), size: constant_dims(&size), stride: vec![1, 1] };
         graph.results = vec![graph.push(StructuralOp::from(slice), &[twice]).expect("it lies inside")];
         graph.results.extend(is_read.then_some(twice));
         let found = without_dead_equations(push_slices_to_operands(graph.clone()));

@@ -14,7 +14,7 @@
 //! A function of a row or of a single image, mapped over a batch, has such axes everywhere. Without them it shares
 //! kernels like the same function written for the batch.
 use super::rewrite::GraphRewriter;
-use crate::build::{dims, infer};
+use crate::build::{constant_dims, infer};
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
 use pallas_ir::structural::{Broadcast, Dot, Reduce, Reshape, Transpose};
@@ -148,9 +148,9 @@ impl UnitAxisDropper {
         {
             let at = |axis: &usize| axes.iter().position(|own| own == axis).expect("all are kept");
             let (from, moved) = (args[0], op.dims[..rank].iter().map(at).collect());
-            return self.to.append(StructuralOp::from(Broadcast { to: dims(to), dims: moved }), &[from]);
+            return self.to.append(StructuralOp::from(Broadcast { to: constant_dims(to), dims: moved }), &[from]);
         }
-        self.to.append(StructuralOp::from(Reshape { to: dims(to) }), &[v])
+        self.to.append(StructuralOp::from(Reshape { to: constant_dims(to) }), &[v])
     }
 
     /// Appends a product without inserted axes of one element in one or both operands; returns its result.
@@ -223,7 +223,7 @@ mod tests {
             let mut graph = Graph::default();
             let [x, w] = [graph.param(float(&[5, 3])), graph.param(float(if both { &[5, 4] } else { &[5, 1, 4] }))];
             let wide = |graph: &mut Graph, v: Var, to: &[usize]| {
-                graph.push_valid(StructuralOp::from(Reshape { to: dims(to) }), &[v])
+                graph.push_valid(StructuralOp::from(Reshape { to: constant_dims(to) }), &[v])
             };
             let left = wide(&mut graph, x, &[5, 1, 3]);
             let right = if both { wide(&mut graph, w, &[5, 1, 4]) } else { w };

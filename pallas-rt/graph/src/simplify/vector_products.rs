@@ -5,12 +5,12 @@
 //! dot batch(0-0) a: f32[b], b: f32[b, n]                       mul (broadcast a) b
 //! ```
 use super::rewrite::{GraphRewriter, rewrite_each_equation};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Dot, Reduce, Transpose};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 
-/// Replaces the products of a graph that multiply no matrices.
+/// Replaces products that multiply no matrices, such as those of two vectors, by elementwise products and sums.
 pub(super) fn replace_vector_products(graph: Graph) -> Graph {
     rewrite_each_equation(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Dot(dot)) => emit_elementwise_product(to, e, dot),
@@ -52,7 +52,7 @@ fn emit_elementwise_product(to: &mut GraphRewriter, e: &Equation, dot: &Dot) -> 
         }
         let own = first[side]..first[side] + own[side].len();
         let dims_of = (0..batch.len()).chain(own).chain(last..all.len()).collect();
-        to.append(StructuralOp::from(Broadcast { to: dims(&all), dims: dims_of }), &[v])
+        to.append(StructuralOp::from(Broadcast { to: constant_dims(&all), dims: dims_of }), &[v])
     });
     let mut made = to.append(ScalarOp::Mul, &factors);
     if !summed.is_empty() {

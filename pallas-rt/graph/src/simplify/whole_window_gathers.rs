@@ -5,13 +5,14 @@
 //! scatter(add) x[1, n] at i[m] u[m, n]  add x (sum of the rows of u whose start is 0), except for 16-bit floats
 //! ```
 use super::rewrite::{GraphRewriter, rewrite_each_equation};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
-use pallas_ir::structural::{Broadcast, Gather, Reduce, Scatter, Transpose, Windows};
+use pallas_ir::structural::{Broadcast, Gather, IndexedWindows, Reduce, Scatter, Transpose};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
-/// Replaces gathers and scatters of a graph whose windows are as long as the operand.
-pub(super) fn replace_whole_windows(graph: Graph) -> Graph {
+/// Replaces gathers and scatters whose windows are as long as the operand, so that there is one position only: gathers
+/// by broadcasts, scatters by folds of the updates.
+pub(super) fn replace_whole_window_accesses(graph: Graph) -> Graph {
     rewrite_each_equation(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::Gather(op)) => emit_gather_as_broadcast(to, e, op),
         Op::Structural(StructuralOp::Scatter(op)) => op.op.and_then(|monoid| emit_scatter_as_fold(to, e, op, monoid)),
@@ -20,7 +21,7 @@ pub(super) fn replace_whole_windows(graph: Graph) -> Graph {
 }
 
 /// Returns true if windows have only one position in an operand of this shape, which must have elements.
-fn are_whole_windows(windows: &Windows, shape: &[usize]) -> bool {
+fn are_whole_windows(windows: &IndexedWindows, shape: &[usize]) -> bool {
     let is_whole = |(k, &n): (usize, &usize)| {
         let window = &windows.axes[k];
         let is_batch = window.axis.is_some_and(|axis| windows.index.contains(&axis));
@@ -40,7 +41,7 @@ fn emit_gather_as_broadcast(to: &mut GraphRewriter, e: &Equation, op: &Gather) -
     let shape: Vec<usize> = kept.iter().map(|&k| x[k]).collect();
     let window = to.reshape_if_needed(e.args[0], &shape);
     let repeated = kept.iter().filter_map(|&k| windows.axes[k].axis).collect();
-    let result = dims(&to.graph.ty(e.result()).shape);
+    let result = constant_dims(&to.graph.ty(e.result()).shape);
     Some(to.append(StructuralOp::from(Broadcast { to: result, dims: repeated }), &[window]))
 }
 
@@ -49,7 +50,7 @@ fn emit_gather_as_broadcast(to: &mut GraphRewriter, e: &Equation, op: &Gather) -
 fn emit_scatter_as_fold(to: &mut GraphRewriter, e: &Equation, op: &Scatter, monoid: ScalarOp) -> Option<Var> {
     let &[operand, index, updates] = &e.args[..] else { return None };
     let [x, of_index, shape] = [operand, index, updates].map(|v| to.graph.ty(v).shape.clone());
-    let windows = op.windows(x.len(), of_index.len(), &dims(&shape));
+    let windows = op.windows(x.len(), of_index.len(), &constant_dims(&shape));
     let dtype = to.graph.ty(operand).dtype;
     let neutral = monoid.neutral(dtype)?;
     // A scatter of 16-bit floats rounds every sum, a fold only the last one.
@@ -64,7 +65,7 @@ fn emit_scatter_as_fold(to: &mut GraphRewriter, e: &Equation, op: &Scatter, mono
             let all = Reduce::dropping(ScalarOp::BitAnd, vec![axis]);
             is_inside = to.append(StructuralOp::from(all), &[is_inside]);
         }
-        let stretched = Broadcast { to: dims(&shape), dims: windows.index.clone() };
+        let stretched = Broadcast { to: constant_dims(&shape), dims: windows.index.clone() };
         let is_inside = to.append(StructuralOp::from(stretched), &[is_inside]);
         let nothing = to.graph.splat(neutral, &shape);
         rows = to.append(ScalarOp::Select, &[is_inside, updates, nothing]);

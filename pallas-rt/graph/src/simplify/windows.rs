@@ -10,12 +10,13 @@
 //! A window of 3x3 takes 6 steps for each element instead of 9, and those along the outer axis are on rows of adjacent
 //! elements. Sums of floats stay, because they would be rounded in another order.
 use super::rewrite::{GraphRewriter, rewrite_each_equation};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Cast, Conv, ReduceWindow, Transpose, WindowDim};
 use pallas_ir::{ScalarOp, StructuralOp};
 
-/// Splits maxima and minima of windows of a graph by axis, and replaces convolutions with windows of one element.
+/// Replaces maxima and minima over windows by folds along one axis after the other, and convolutions with windows of
+/// one element by products.
 pub(super) fn simplify_windows(graph: Graph) -> Graph {
     rewrite_each_equation(graph, |to, e| match &e.op {
         Op::Structural(StructuralOp::ReduceWindow(op)) => {
@@ -44,7 +45,7 @@ fn emit_conv_as_product(to: &mut GraphRewriter, e: &Equation, op: &Conv) -> Opti
     let [x, w] = [e.args[0], e.args[1]].map(|v| to.append(StructuralOp::from(Cast { to: op.acc }), &[v]));
     let x = to.append(StructuralOp::from(Transpose { axes }), &[x]);
     let w = to.reshape_if_needed(w, &[features]);
-    let w = to.append(StructuralOp::from(Broadcast { to: dims(&out), dims: vec![op.out[1]] }), &[w]);
+    let w = to.append(StructuralOp::from(Broadcast { to: constant_dims(&out), dims: vec![op.out[1]] }), &[w]);
     Some(to.append(ScalarOp::Mul, &[x, w]))
 }
 

@@ -1,8 +1,8 @@
 //! Printer of HLO, XLA's own text. HLO's computations read nothing from outside, so the values that a body of a loop or
 //! a branch reads there are part of the tuple that it takes; an operation with several results returns a tuple.
 use super::operation::{
-    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal_text, element_type_names,
-    escaped_string_content,
+    ExchangedData, HloAttributes, HloFunction, HloLine, HloOperation, HloRegion, HloValue, decimal_text,
+    escaped_string_content, stablehlo_and_hlo_type_names,
 };
 use super::structural::{dim_extent, dimension_labels};
 use pallas_ir::structural::{Conv, Gather, Scatter, WindowDim};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Returns the text of a module. Computations are written before those that call them.
-pub(super) fn module_text(name: &str, functions: &[Function]) -> String {
+pub(super) fn module_text(name: &str, functions: &[HloFunction]) -> String {
     let mut hlo = HloPrinter::default();
     // `main` comes first, and functions after those that they call.
     let (main, called) = functions.split_at(1);
@@ -22,7 +22,7 @@ pub(super) fn module_text(name: &str, functions: &[Function]) -> String {
     format!("HloModule {name}\n\n{}", hlo.done.join("\n"))
 }
 
-/// A printer of a module.
+/// A printer of a module as HLO text, with the computations written so far.
 #[derive(Default)]
 struct HloPrinter {
     /// Texts of the computations so far.
@@ -32,7 +32,7 @@ struct HloPrinter {
 }
 
 /// Instructions of a computation, each as its name and its text; comments have no name.
-type Instructions = Vec<(String, String)>;
+type InstructionTexts = Vec<(String, String)>;
 
 impl HloPrinter {
     /// Returns a name that no other value has, with a prefix: XLA refuses names of types, such as `c64`.
@@ -47,10 +47,10 @@ impl HloPrinter {
         &mut self,
         head: &str,
         region: &HloRegion,
-        captured: Option<&[Value]>,
+        captured: Option<&[HloValue]>,
         returns_captured: bool,
     ) {
-        let mut all: Instructions = vec![];
+        let mut all: InstructionTexts = vec![];
         let takes: Vec<String>;
         match captured {
             None => {
@@ -63,20 +63,20 @@ impl HloPrinter {
                 all.extend(region.params.iter().enumerate().map(param));
             }
             Some(captured) => {
-                let parts: Vec<&Value> = captured.iter().chain(&region.params).collect();
+                let parts: Vec<&HloValue> = captured.iter().chain(&region.params).collect();
                 takes = vec![format!("p: {}", tuple_type_text(&parts))];
                 all.push(("%p".into(), format!("{} parameter(0)", tuple_type_text(&parts))));
-                all.extend(parts.iter().enumerate().map(|(i, x)| tuple_element(x, "%p", i)));
+                all.extend(parts.iter().enumerate().map(|(i, x)| tuple_element_instruction(x, "%p", i)));
             }
         }
-        let mut returned: Vec<Value> = vec![];
+        let mut returned: Vec<HloValue> = vec![];
         for line in &region.lines {
             match line {
-                Line::Comment(label, value) => {
+                HloLine::Comment(label, value) => {
                     all.push((String::new(), format!("// debug_print {label:?} {}", value_name(value))));
                 }
-                Line::Operation(op) if matches!(op.name, "return" | "func.return") => returned = op.args.clone(),
-                Line::Operation(op) => self.append_operation(op, &mut all),
+                HloLine::Operation(op) if matches!(op.name, "return" | "func.return") => returned = op.args.clone(),
+                HloLine::Operation(op) => self.append_operation(op, &mut all),
             }
         }
         if returns_captured {
@@ -85,7 +85,7 @@ impl HloPrinter {
         let (root, gives) = match &returned[..] {
             [x] if !returns_captured => (value_name(x), array_type_text(&x.ty)),
             several => {
-                let parts: Vec<&Value> = several.iter().collect();
+                let parts: Vec<&HloValue> = several.iter().collect();
                 (self.append_tuple(&parts, &mut all), tuple_type_text(&parts))
             }
         };
@@ -101,16 +101,17 @@ impl HloPrinter {
         self.done.push(text + "}\n");
     }
 
-    /// Writes a region as a computation with a new name; returns the name.
-    fn write_region(&mut self, region: &HloRegion, captured: Option<&[Value]>, returns_captured: bool) -> String {
+    /// Writes a region as a computation with a new name, and returns the name; `captured` and `returns_captured` are
+    /// those of [`HloPrinter::write_computation`].
+    fn write_region(&mut self, region: &HloRegion, captured: Option<&[HloValue]>, returns_captured: bool) -> String {
         let own = format!("%{}", self.fresh_name("region"));
         self.write_computation(&own, region, captured, returns_captured);
         own
     }
 
     /// Appends the instructions for an operation.
-    fn append_operation(&mut self, op: &Operation, instructions: &mut Instructions) {
-        let args: Vec<&Value> = op.args.iter().collect();
+    fn append_operation(&mut self, op: &HloOperation, instructions: &mut InstructionTexts) {
+        let args: Vec<&HloValue> = op.args.iter().collect();
         match (op.name, &op.detail) {
             ("while", _) => self.append_while(op, instructions),
             ("case", _) => self.append_conditional(op, instructions),
@@ -124,7 +125,7 @@ impl HloPrinter {
                 append_instruction(op, &format!("copy({})", value_name(args[0])), instructions);
             }
             _ => {
-                let mut text = format!("{}({})", opcode(op.name), join_value_names(&args));
+                let mut text = format!("{}({})", hlo_opcode(op.name), join_value_names(&args));
                 for attribute in attribute_texts(op) {
                     write!(text, ", {attribute}").expect("a string");
                 }
@@ -138,32 +139,33 @@ impl HloPrinter {
     }
 
     /// Appends a tuple of these values; returns its name.
-    fn append_tuple(&mut self, parts: &[&Value], instructions: &mut Instructions) -> String {
+    fn append_tuple(&mut self, parts: &[&HloValue], instructions: &mut InstructionTexts) -> String {
         let own = format!("%{}", self.fresh_name("tuple"));
         instructions.push((own.clone(), format!("{} tuple({})", tuple_type_text(parts), join_value_names(parts))));
         own
     }
 
     /// Appends a loop, whose tuple has the values that its regions capture and the carried values.
-    fn append_while(&mut self, op: &Operation, instructions: &mut Instructions) {
-        let captured: Vec<Value> =
+    fn append_while(&mut self, op: &HloOperation, instructions: &mut InstructionTexts) {
+        let captured: Vec<HloValue> =
             op.regions.iter().flat_map(free_values).collect::<BTreeMap<_, _>>().into_values().collect();
         let condition = self.write_region(&op.regions[0], Some(&captured), false);
         let body = self.write_region(&op.regions[1], Some(&captured), true);
-        let parts: Vec<&Value> = captured.iter().chain(&op.args).collect();
+        let parts: Vec<&HloValue> = captured.iter().chain(&op.args).collect();
         let (own, given) = (format!("%{}", self.fresh_name("loop")), self.append_tuple(&parts, instructions));
         instructions.push((
             own.clone(),
             format!("{} while({given}), condition={condition}, body={body}", tuple_type_text(&parts)),
         ));
-        instructions.extend(op.results.iter().enumerate().map(|(i, x)| tuple_element(x, &own, captured.len() + i)));
+        instructions
+            .extend(op.results.iter().enumerate().map(|(i, x)| tuple_element_instruction(x, &own, captured.len() + i)));
     }
 
     /// Appends a branch, each of whose computations takes a tuple of the values that it captures.
-    fn append_conditional(&mut self, op: &Operation, instructions: &mut Instructions) {
+    fn append_conditional(&mut self, op: &HloOperation, instructions: &mut InstructionTexts) {
         let (mut given, mut computations) = (vec![value_name(&op.args[0])], vec![]);
         for region in &op.regions {
-            let captured: Vec<Value> = free_values(region).into_values().collect();
+            let captured: Vec<HloValue> = free_values(region).into_values().collect();
             computations.push(self.write_region(region, Some(&captured), false));
             given.push(self.append_tuple(&captured.iter().collect::<Vec<_>>(), instructions));
         }
@@ -172,7 +174,7 @@ impl HloPrinter {
     }
 
     /// Appends a constant: a scalar, or a broadcast of one.
-    fn append_constant(&mut self, op: &Operation, x: Literal, instructions: &mut Instructions) {
+    fn append_constant(&mut self, op: &HloOperation, x: Literal, instructions: &mut InstructionTexts) {
         let number = format!("constant({})", number_text(x));
         if op.results[0].ty.is_scalar() {
             return append_instruction(op, &number, instructions);
@@ -184,7 +186,7 @@ impl HloPrinter {
 
     /// Appends a broadcast. HLO cannot repeat axes of one element, so these are dropped first, and cannot permute axes,
     /// so they are transposed first.
-    fn append_broadcast(&mut self, op: &Operation, axes: &[usize], instructions: &mut Instructions) {
+    fn append_broadcast(&mut self, op: &HloOperation, axes: &[usize], instructions: &mut InstructionTexts) {
         let (x, to) = (&op.args[0], &op.results[0].ty.shape);
         let mut kept: Vec<(usize, usize)> =
             axes.iter().copied().zip(0..).filter(|&(axis, own)| x.ty.shape[own] == to[axis]).collect();
@@ -211,32 +213,32 @@ impl HloPrinter {
 }
 
 /// Appends an operation with this text; several results become parts of its tuple.
-fn append_instruction(op: &Operation, text: &str, instructions: &mut Instructions) {
+fn append_instruction(op: &HloOperation, text: &str, instructions: &mut InstructionTexts) {
     match &op.results[..] {
         [x] => instructions.push((value_name(x), format!("{} {text}", array_type_text(&x.ty)))),
         several => {
-            let parts: Vec<&Value> = several.iter().collect();
+            let parts: Vec<&HloValue> = several.iter().collect();
             let own = several.first().map_or_else(|| "%nothing".into(), |x| format!("%v{}", x.id));
             instructions.push((own.clone(), format!("{} {text}", tuple_type_text(&parts))));
-            instructions.extend(several.iter().enumerate().map(|(i, x)| tuple_element(x, &own, i)));
+            instructions.extend(several.iter().enumerate().map(|(i, x)| tuple_element_instruction(x, &own, i)));
         }
     }
 }
 
 /// Returns the instruction that defines a value as the part with index `i` of a tuple.
-fn tuple_element(x: &Value, of: &str, i: usize) -> (String, String) {
-    (value_name(x), format!("{} get-tuple-element({of}), index={i}", array_type_text(&x.ty)))
+fn tuple_element_instruction(x: &HloValue, tuple: &str, i: usize) -> (String, String) {
+    (value_name(x), format!("{} get-tuple-element({tuple}), index={i}", array_type_text(&x.ty)))
 }
 
 /// Returns the values that a region reads from outside, by their numbers.
-fn free_values(region: &HloRegion) -> BTreeMap<(usize, Option<usize>), Value> {
-    let key = |x: &Value| (x.id, x.part);
+fn free_values(region: &HloRegion) -> BTreeMap<(usize, Option<usize>), HloValue> {
+    let key = |x: &HloValue| (x.id, x.part);
     let mut own: Vec<(usize, Option<usize>)> = region.params.iter().map(key).collect();
     let mut found = BTreeMap::new();
     for line in &region.lines {
         match line {
-            Line::Comment(_, x) => drop(found.insert(key(x), x.clone())),
-            Line::Operation(op) => {
+            HloLine::Comment(_, x) => drop(found.insert(key(x), x.clone())),
+            HloLine::Operation(op) => {
                 found.extend(op.args.iter().map(|x| (key(x), x.clone())));
                 op.regions.iter().for_each(|region| found.extend(free_values(region)));
                 own.extend(op.results.iter().map(key));
@@ -248,22 +250,22 @@ fn free_values(region: &HloRegion) -> BTreeMap<(usize, Option<usize>), Value> {
 }
 
 /// Returns the name of a value: `%v3`, or `%v3.1` for one of several results. HLO's names begin with a letter.
-fn value_name(x: &Value) -> String {
+fn value_name(x: &HloValue) -> String {
     x.part.map_or_else(|| format!("%v{}", x.id), |part| format!("%v{}.{part}", x.id))
 }
 
-fn join_value_names(values: &[&Value]) -> String {
+fn join_value_names(values: &[&HloValue]) -> String {
     values.iter().map(|x| value_name(x)).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the text of a type: `f32[2,3]`.
 fn array_type_text(ty: &Type) -> String {
     let extents: Vec<String> = ty.shape.iter().map(usize::to_string).collect();
-    format!("{}[{}]", element_type_names(ty.dtype)[1], extents.join(","))
+    format!("{}[{}]", stablehlo_and_hlo_type_names(ty.dtype)[1], extents.join(","))
 }
 
 /// Returns the type of a tuple of these values: `(f32[2,3], s32[])`.
-fn tuple_type_text(parts: &[&Value]) -> String {
+fn tuple_type_text(parts: &[&HloValue]) -> String {
     format!("({})", parts.iter().map(|x| array_type_text(&x.ty)).collect::<Vec<_>>().join(", "))
 }
 
@@ -281,7 +283,7 @@ fn braced_list<T: ToString>(items: &[T]) -> String {
 }
 
 /// Returns HLO's name of the operation that StableHLO calls `name`.
-fn opcode(name: &str) -> String {
+fn hlo_opcode(name: &str) -> String {
     match name {
         "dot_general" => "dot".into(),
         "optimization_barrier" => "opt-barrier".into(),
@@ -292,7 +294,7 @@ fn opcode(name: &str) -> String {
 }
 
 /// Returns the texts of an operation's attributes.
-fn attribute_texts(op: &Operation) -> Vec<String> {
+fn attribute_texts(op: &HloOperation) -> Vec<String> {
     match &op.detail {
         HloAttributes::None | HloAttributes::Constant(_) | HloAttributes::I32Elements(_) => vec![],
         // HLO is written without sharding annotations, and bodies of `shard_map` only occur in texts with shardings.
@@ -303,7 +305,7 @@ fn attribute_texts(op: &Operation) -> Vec<String> {
         HloAttributes::DeviceGroups { groups, parts, channel } => {
             let groups: Vec<String> = groups.iter().map(|group| braced_list(group)).collect();
             let mut all = vec![format!("channel_id={channel}, replica_groups={}", braced_list(&groups))];
-            let is_along = !matches!(parts, CollectiveData::Combined | CollectiveData::FromFirst);
+            let is_along = !matches!(parts, ExchangedData::Combined | ExchangedData::FromFirst);
             all.extend(is_along.then(|| "dimensions={0}".into()));
             all.extend(parts.needs_device_ids().then(|| "use_global_device_ids=true".into()));
             all

@@ -1,7 +1,7 @@
 //! Printer of StableHLO, in MLIR's generic form.
 use super::operation::{
-    CollectiveData, Function, HloAttributes, HloRegion, Line, Operation, Value, decimal_text, element_type_names,
-    escaped_string_content,
+    ExchangedData, HloAttributes, HloFunction, HloLine, HloOperation, HloRegion, HloValue, decimal_text,
+    escaped_string_content, stablehlo_and_hlo_type_names,
 };
 use crate::mesh::Mesh;
 use pallas_ir::structural::{Conv, Dot, Gather, Scatter, WindowDim};
@@ -9,7 +9,7 @@ use pallas_ir::{Literal, Type};
 use std::fmt::Write;
 
 /// Returns the text of a module, with its mesh if shardings name one.
-pub(super) fn module_text(name: &str, mesh: Option<&Mesh>, functions: &[Function]) -> String {
+pub(super) fn module_text(name: &str, mesh: Option<&Mesh>, functions: &[HloFunction]) -> String {
     let mut text = format!("module @{name} {{\n");
     if let Some(mesh) = mesh {
         writeln!(text, "  sdy.mesh @mesh = {mesh}").expect("a string");
@@ -47,12 +47,12 @@ fn sharding_attribute(sharding: &str) -> String {
 }
 
 /// Writes the operations of a body, indented to this depth.
-fn write_lines(text: &mut String, all: &[Line], depth: usize) {
+fn write_lines(text: &mut String, all: &[HloLine], depth: usize) {
     for line in all {
         text.extend(std::iter::repeat_n("  ", depth + 1));
         match line {
-            Line::Operation(op) => write_operation(text, op, depth),
-            Line::Comment(label, value) => {
+            HloLine::Operation(op) => write_operation(text, op, depth),
+            HloLine::Comment(label, value) => {
                 write!(text, "// debug_print {label:?} {}", value_name(value)).expect("a string");
             }
         }
@@ -61,7 +61,7 @@ fn write_lines(text: &mut String, all: &[Line], depth: usize) {
 }
 
 /// Writes an operation on one line, with its regions over several lines.
-fn write_operation(text: &mut String, op: &Operation, depth: usize) {
+fn write_operation(text: &mut String, op: &HloOperation, depth: usize) {
     match &op.results[..] {
         [] => {}
         [x] => *text += &format!("{} = ", value_name(x)),
@@ -95,7 +95,7 @@ fn write_region(text: &mut String, region: &HloRegion, depth: usize) {
     let margin = "  ".repeat(depth + 1);
     *text += "{\n";
     if !region.params.is_empty() {
-        let typed = |x: &Value| format!("{}: {}", value_name(x), tensor_type_text(&x.ty));
+        let typed = |x: &HloValue| format!("{}: {}", value_name(x), tensor_type_text(&x.ty));
         let params: Vec<String> = region.params.iter().map(typed).collect();
         writeln!(text, "{margin}^bb0({}):", params.join(", ")).expect("a string");
     }
@@ -104,14 +104,14 @@ fn write_region(text: &mut String, region: &HloRegion, depth: usize) {
 }
 
 /// Returns the name of a value: `%3`, or `%3#1` for one of several results.
-fn value_name(x: &Value) -> String {
+fn value_name(x: &HloValue) -> String {
     x.part.map_or_else(|| format!("%{}", x.id), |part| format!("%{}#{part}", x.id))
 }
 
 /// Returns the text of an array's type: `tensor<2x3xf32>`.
 fn tensor_type_text(ty: &Type) -> String {
     let extents: String = ty.shape.iter().map(|n| format!("{n}x")).collect();
-    format!("tensor<{extents}{}>", element_type_names(ty.dtype)[0])
+    format!("tensor<{extents}{}>", stablehlo_and_hlo_type_names(ty.dtype)[0])
 }
 
 /// Returns the text of a number: floats in decimal, infinities and NaNs as the hexadecimal text of their bits.
@@ -131,7 +131,7 @@ fn integer_attribute(name: &str, n: usize) -> String {
 }
 
 /// Returns the texts of an operation's attributes.
-fn attribute_texts(op: &Operation) -> Vec<String> {
+fn attribute_texts(op: &HloOperation) -> Vec<String> {
     match &op.detail {
         HloAttributes::None => vec![],
         HloAttributes::Constant(x) => {
@@ -219,15 +219,15 @@ fn channel_handle(channel: usize) -> String {
 
 /// Returns the texts of the attributes of a collective with these groups of device numbers and this channel;
 /// `exchanged_data` decides which axes and flags are among them.
-fn collective_attributes(groups: &[Vec<usize>], exchanged_data: CollectiveData, channel: usize) -> Vec<String> {
+fn collective_attributes(groups: &[Vec<usize>], exchanged_data: ExchangedData, channel: usize) -> Vec<String> {
     let (count, members) = (groups.len(), groups[0].len());
     let mut all =
         vec![channel_handle(channel), format!("replica_groups = dense<{groups:?}> : tensor<{count}x{members}xi64>")];
     match exchanged_data {
-        CollectiveData::Combined | CollectiveData::FromFirst => {}
-        CollectiveData::Gathered => all.push(integer_attribute("all_gather_dim", 0)),
-        CollectiveData::Scattered => all.push(integer_attribute("scatter_dimension", 0)),
-        CollectiveData::Exchanged => all.extend([
+        ExchangedData::Combined | ExchangedData::FromFirst => {}
+        ExchangedData::Gathered => all.push(integer_attribute("all_gather_dim", 0)),
+        ExchangedData::Scattered => all.push(integer_attribute("scatter_dimension", 0)),
+        ExchangedData::Exchanged => all.extend([
             integer_attribute("concat_dimension", 0),
             integer_attribute("split_count", members),
             integer_attribute("split_dimension", 0),

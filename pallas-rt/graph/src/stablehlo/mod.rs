@@ -22,9 +22,9 @@ use crate::mesh::{Mesh, Sharding};
 use crate::simplify::inlined;
 pub(crate) use channel_groups::CollectiveHlo;
 pub(crate) use control::CallHlo;
-pub(crate) use folds::combiner_region;
-use operation::Function;
-pub(crate) use operation::{CollectiveData, HloAttributes, HloRegion, Line, Value};
+pub(crate) use folds::build_combiner_region;
+use operation::HloFunction;
+pub(crate) use operation::{ExchangedData, HloAttributes, HloLine, HloRegion, HloValue};
 use pallas_ir::{StructuralOp, Type};
 use std::collections::HashMap;
 pub(crate) use writer::{HloWriter, IdentityHlo};
@@ -40,7 +40,7 @@ impl Graph {
     /// - Collectives of a program that each device of a mesh runs are XLA's collectives over partitions; a partition
     ///   has the number of its device.
     /// - `debug_print` is a comment. `stop_gradient` and the names of values are left out.
-    /// - `erf` and `erfc` are operations of CHLO, which StableHLO comes with.
+    /// - `erf` and `emit_erfc` are operations of CHLO, which StableHLO comes with.
     ///
     /// ```
     /// use pallas_graph::Graph;
@@ -98,9 +98,9 @@ impl Graph {
     }
 
     /// Returns the graph as the text of an HLO module with this name, XLA's own text, which `xla_client` parses. Its
-    /// operations are those of [`to_stablehlo`](Graph::to_stablehlo), except that `erfc`, which HLO lacks, is written
-    /// as a formula. Bodies of loops and branches are computations whose parameter is a tuple, with the values that
-    /// they read from outside.
+    /// operations are those of [`to_stablehlo`](Graph::to_stablehlo), except that `emit_erfc`, which HLO lacks, is
+    /// written as a formula. Bodies of loops and branches are computations whose parameter is a tuple, with the values
+    /// that they read from outside.
     ///
     /// ```
     /// use pallas_graph::Graph;
@@ -128,7 +128,7 @@ impl Graph {
 }
 
 /// Translates a graph to the functions of a module: `main` first, then those that it calls.
-fn translate_module(graph: &Graph, mut translator: StableHloTranslator) -> Vec<Function> {
+fn translate_module(graph: &Graph, mut translator: StableHloTranslator) -> Vec<HloFunction> {
     let mut all = vec![translator.translate_function(true, "main".into(), graph)];
     all.extend(translator.functions);
     all
@@ -139,7 +139,7 @@ fn translate_module(graph: &Graph, mut translator: StableHloTranslator) -> Vec<F
 pub(crate) struct StableHloTranslator {
     pub(crate) w: HloWriter,
     /// Functions called so far, in the order of their numbers.
-    functions: Vec<Function>,
+    functions: Vec<HloFunction>,
     /// By body of a called function, its number in `functions`: equal bodies share a function.
     known: HashMap<Graph, usize>,
     /// Number of equations written so far; the next equation's label.
@@ -150,26 +150,26 @@ pub(crate) struct StableHloTranslator {
 
 impl StableHloTranslator {
     /// Translates a graph as a function of the module with this name; `is_public` is true for `main` alone.
-    fn translate_function(&mut self, is_public: bool, name: String, graph: &Graph) -> Function {
+    fn translate_function(&mut self, is_public: bool, name: String, graph: &Graph) -> HloFunction {
         let params = self.w.new_params(&graph.param_types());
         // The writer's list is replaced and restored here, since equations may add functions with lists of their own.
         let outer = self.w.replace_lines(vec![]);
         let made = self.emit_graph(graph, &params);
         self.w.emit_return("func.return", &made);
         let body = HloRegion { params, lines: self.w.replace_lines(outer) };
-        Function { is_public, name, gives: graph.result_types(), shardings: [vec![], vec![]], body }
+        HloFunction { is_public, name, gives: graph.result_types(), shardings: [vec![], vec![]], body }
     }
 
     /// Appends a graph's equations with `args` as its parameters; returns the values of its results.
-    pub(crate) fn emit_graph(&mut self, graph: &Graph, args: &[Value]) -> Vec<Value> {
-        let mut values: Vec<Option<Value>> = vec![None; graph.types.len()];
+    pub(crate) fn emit_graph(&mut self, graph: &Graph, args: &[HloValue]) -> Vec<HloValue> {
+        let mut values: Vec<Option<HloValue>> = vec![None; graph.types.len()];
         graph.params.iter().zip(args).for_each(|(p, x)| values[p.index()] = Some(x.clone()));
         let outer = self.w.label;
         let first = self.groups;
         self.groups += graph.sharding_group_count();
         for e in &graph.equations {
             (self.w.label, self.labels) = (self.labels, self.labels + 1);
-            let args: Vec<Value> = e.args.iter().map(|v| values[v.index()].clone().expect("defined")).collect();
+            let args: Vec<HloValue> = e.args.iter().map(|v| values[v.index()].clone().expect("defined")).collect();
             let gives: Vec<Type> = e.results.iter().map(|&v| graph.ty(v).clone()).collect();
             let made = self.emit_equation(&e.op.with_sharding_groups_shifted(first), &args, &gives);
             e.results.iter().zip(made).for_each(|(r, x)| values[r.index()] = Some(x));
@@ -179,16 +179,16 @@ impl StableHloTranslator {
     }
 
     /// Appends the operations of one equation, whose results have the types `gives`; returns their values.
-    fn emit_equation(&mut self, op: &Op, args: &[Value], gives: &[Type]) -> Vec<Value> {
+    fn emit_equation(&mut self, op: &Op, args: &[HloValue], gives: &[Type]) -> Vec<HloValue> {
         let w = &mut self.w;
         vec![match op {
-            Op::Literal(x) => w.constant(*x, &[]),
-            Op::Scalar(op) => scalar::scalar(w, *op, args),
+            Op::Literal(x) => w.emit_constant(*x, &[]),
+            Op::Scalar(op) => scalar::emit_scalar(w, *op, args),
             Op::Structural(StructuralOp::Broadcast(op)) => {
-                let made = structural::broadcast(w, op, &args[0], &gives[0]);
-                Value { splat: args[0].splat, ..made }
+                let made = structural::emit_broadcast(w, op, &args[0], &gives[0]);
+                HloValue { splat: args[0].splat, ..made }
             }
-            Op::Structural(op) => structural::structural(w, op, args, &gives[0]),
+            Op::Structural(op) => structural::emit_structural(w, op, args, &gives[0]),
             // An array of rank 0 is its window.
             Op::Dynamic(op) if gives[0].shape.is_empty() => args[op.array_operand_count() - 1].clone(),
             Op::Dynamic(op) => {

@@ -4,7 +4,7 @@ use pallas_ir::{DType, Literal, Type};
 
 /// A value of a module: a parameter, or a result of an operation.
 #[derive(Clone, Debug)]
-pub(crate) struct Value {
+pub(crate) struct HloValue {
     /// The number of the operation or parameter that defines it, unique in its function.
     pub id: usize,
     /// Index among the results of its operation, if that has several.
@@ -17,35 +17,35 @@ pub(crate) struct Value {
 
 /// An operation of a module.
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub(crate) struct HloOperation {
     /// Name of the operation in StableHLO; operations of other dialects have the dialect's name in front.
     pub name: &'static str,
-    pub args: Vec<Value>,
+    pub args: Vec<HloValue>,
     pub regions: Vec<HloRegion>,
     pub detail: HloAttributes,
-    pub results: Vec<Value>,
+    pub results: Vec<HloValue>,
     /// In texts with shardings, the number of the equation that it stands for.
     pub label: Option<usize>,
 }
 
 /// An operation, or a comment, in the body of a function or region.
 #[derive(Debug)]
-pub(crate) enum Line {
-    Operation(Operation),
+pub(crate) enum HloLine {
+    Operation(HloOperation),
     /// Comment for a `debug_print`: its label, and the value that it shows.
-    Comment(String, Value),
+    Comment(String, HloValue),
 }
 
-/// Operations with parameters, the last of which returns values.
+/// A region of an operation: parameters, and operations of which the last one returns the region's results.
 #[derive(Debug)]
 pub(crate) struct HloRegion {
-    pub params: Vec<Value>,
-    pub lines: Vec<Line>,
+    pub params: Vec<HloValue>,
+    pub lines: Vec<HloLine>,
 }
 
 /// A function of a module.
 #[derive(Debug)]
-pub(crate) struct Function {
+pub(crate) struct HloFunction {
     /// True for `main`, which is visible outside of the module.
     pub is_public: bool,
     pub name: String,
@@ -58,7 +58,7 @@ pub(crate) struct Function {
 
 /// Data that the members of a group send each other in a collective; parts of an array lie along its first dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CollectiveData {
+pub(crate) enum ExchangedData {
     /// Every member's whole array; the results are combined: `all_reduce`.
     Combined,
     /// Every member's whole array; they are concatenated: `all_gather`.
@@ -71,11 +71,11 @@ pub(crate) enum CollectiveData {
     FromFirst,
 }
 
-impl CollectiveData {
+impl ExchangedData {
     /// Returns true if the operation needs the attribute that says its groups consist of device numbers; for others
     /// they always do.
     pub(super) fn needs_device_ids(self) -> bool {
-        !matches!(self, CollectiveData::Exchanged | CollectiveData::FromFirst)
+        !matches!(self, ExchangedData::Exchanged | ExchangedData::FromFirst)
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) enum HloAttributes {
     /// The device numbers of each group of a collective, in the order of its members.
     DeviceGroups {
         groups: Vec<Vec<usize>>,
-        parts: CollectiveData,
+        parts: ExchangedData,
         channel: usize,
     },
     /// The sender and the receiver of each block of a `collective_permute`.
@@ -149,7 +149,7 @@ pub(crate) enum HloAttributes {
 }
 
 /// Returns the name of an element type in StableHLO, and the one in HLO.
-pub(crate) fn element_type_names(dtype: DType) -> [&'static str; 2] {
+pub(crate) fn stablehlo_and_hlo_type_names(dtype: DType) -> [&'static str; 2] {
     match dtype {
         DType::F32 => ["f32", "f32"],
         DType::F64 => ["f64", "f64"],

@@ -1,8 +1,8 @@
 //! Finds the values of a graph that have a derivative by some of its parameters (*active* values).
-use super::memo::{CachedProperty, cached_result_flags};
+use super::memo::{CallFlagMeaning, cached_call_flags};
 use super::rule::as_expression;
 use crate::graph::{Graph, Op};
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::{E, ScalarOp, Type};
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -19,9 +19,9 @@ fn nonzero_derivative_operands(op: ScalarOp) -> Vec<bool> {
     let Some(float) = row.class.dtypes().iter().copied().find(|dtype| dtype.is_float()) else {
         return vec![false; row.operands.len()];
     };
-    let dtype = |ty: Ty| if let Ty::Is(dtype) = ty { dtype } else { float };
+    let dtype = |ty: SignatureType| if let SignatureType::Is(dtype) = ty { dtype } else { float };
     let graph = RefCell::new(Graph::default());
-    let param = |ty: Ty| as_expression(&graph, graph.borrow_mut().param(Type::scalar(dtype(ty))));
+    let param = |ty: SignatureType| as_expression(&graph, graph.borrow_mut().param(Type::scalar(dtype(ty))));
     let args: Vec<E<'_>> = row.operands.iter().map(|(_, ty)| param(*ty)).collect();
     let y = param(row.result);
     let slope = |i: usize| {
@@ -51,7 +51,7 @@ pub(super) fn active_vars(graph: &Graph, is_active_param: &[bool]) -> Vec<bool> 
             }
             Op::Structural(_) | Op::Dynamic(_) | Op::Collective(_) => vec![args.contains(&true)],
             Op::Call(call) => {
-                cached_result_flags(CachedProperty::Active, call, &args, || call.rule().active_results(&args))
+                cached_call_flags(CallFlagMeaning::Active, call, &args, || call.rule().active_results(&args))
             }
         };
         e.results.iter().zip(found).for_each(|(r, found)| active[r.index()] = found && is_float(r.index()));

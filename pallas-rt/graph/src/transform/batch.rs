@@ -14,7 +14,7 @@ use super::active_values::active_vars;
 use super::batch_call::{BatchedCall, push_batch_select};
 use super::rule::{apply_structural_rule, expression_var};
 use super::{TransformError, check_graph_limits, collective, memo};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::ExpansionStage;
 use crate::dynamic::{Dynamic, WindowAccess};
 use crate::graph::{Equation, Graph, Op, Var};
@@ -34,8 +34,8 @@ use std::cell::RefCell;
 /// Each operation becomes the operation on the whole axis, by the rule that pallas-ir states for it: a dot becomes one
 /// dot, and an operand without the axis stays as it is wherever the operation allows that. A window at positions that
 /// differ between elements becomes a gather or a scatter. A `while` whose condition differs between elements runs until
-/// all are done, and keeps the values of finished elements by `select`; a `case` whose branch index differs runs all
-/// branches and chooses by `select`.
+/// all are done, and keeps the values of finished elements by `emit_select`; a `case` whose branch index differs runs
+/// all branches and chooses by `emit_select`.
 ///
 /// # Errors
 /// Values with more axes or elements than an array can have.
@@ -46,15 +46,20 @@ pub fn batched(graph: &Graph, is_batched: &[bool], size: usize) -> Result<(Graph
     batched_with_forced_results(graph, is_batched, BatchAxis { size, named: None }, &vec![false; graph.results.len()])
 }
 
-/// Batches a graph like [`batched`]; if `force` is true, every result gets the axis, also one that depends on no
-/// batched parameter; if it is false, only results that depend on one.
-pub(crate) fn batched_forcing_all_results(
+/// Batches a graph like [`batched`]; if `forces_results` is true, every result gets the axis, also one that depends on
+/// no batched parameter; if it is false, only results that depend on one.
+pub(crate) fn batched_maybe_forcing_results(
     graph: &Graph,
     is_batched: &[bool],
     size: usize,
-    force: bool,
+    forces_results: bool,
 ) -> Result<(Graph, Vec<bool>), TransformError> {
-    batched_with_forced_results(graph, is_batched, BatchAxis { size, named: None }, &vec![force; graph.results.len()])
+    batched_with_forced_results(
+        graph,
+        is_batched,
+        BatchAxis { size, named: None },
+        &vec![forces_results; graph.results.len()],
+    )
 }
 
 /// Batches a graph like [`batched`], along an axis with a name ([`Mesh::of_batch`]): collectives over it become
@@ -86,19 +91,19 @@ impl BatchAxis<'_> {
     }
 
     /// Returns true if the operation, or one in a graph that it calls, is a collective over the batch axis.
-    pub(super) fn is_used_by(&self, op: &Op) -> bool {
+    pub(super) fn has_collective_in_op(&self, op: &Op) -> bool {
         match op {
             Op::Collective(op) => self.is_axis_of(op),
             Op::Call(call) if self.named.is_some() => {
-                call.graphs().into_iter().any(|graph| self.is_used_in_graph(graph))
+                call.graphs().into_iter().any(|graph| self.has_collective_in_graph(graph))
             }
             _ => false,
         }
     }
 
     /// Returns true if the graph contains a collective over the batch axis, at any depth of calls.
-    pub(super) fn is_used_in_graph(&self, graph: &Graph) -> bool {
-        graph.equations.iter().any(|e| self.is_used_by(&e.op))
+    pub(super) fn has_collective_in_graph(&self, graph: &Graph) -> bool {
+        graph.equations.iter().any(|e| self.has_collective_in_op(&e.op))
     }
 }
 
@@ -117,8 +122,8 @@ pub(crate) fn batched_with_forced_results(
 /// a bool for each element, true if the element takes this branch. All results have the axis.
 ///
 /// The branch's results for the other elements are dropped, and may be NaN, as the root of -1 is. Their cotangents are
-/// zero, but zero times the slope of such a root is NaN too. So cotangents are cleared by `select` wherever a sum over
-/// the axis follows, and at the operands of the branch:
+/// zero, but zero times the slope of such a root is NaN too. So cotangents are cleared by `emit_select` wherever a sum
+/// over the axis follows, and at the operands of the branch:
 ///
 /// ```text
 /// operand with the axis x        select(taken, x, stop_gradient(x))
@@ -129,7 +134,7 @@ pub(crate) fn batched_with_forced_results(
 /// scan(x, w), and other calls     w is repeated along the axis, then treated like x
 /// ```
 ///
-/// If no derivative is taken, both sides are equal and `simplify` drops all selects but `select(taken, x, 0)`.
+/// If no derivative is taken, both sides are equal and `simplify` drops all selects but `emit_select(taken, x, 0)`.
 pub(crate) fn batched_branch(graph: &Graph, is_batched: &[bool], axis: BatchAxis<'_>) -> Result<Graph, TransformError> {
     let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Vjp));
     Ok(batched_graph_or_branch(&graph, is_batched, axis, &vec![true; graph.results.len()], true)?.0)
@@ -145,7 +150,7 @@ fn batched_graph_or_branch(
     is_branch: bool,
 ) -> Result<(Graph, Vec<bool>), TransformError> {
     assert_eq!(is_batched.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::open_flag_cache();
+    let _memo = memo::open_call_flag_cache();
     let none = vec![None; graph.types.len()];
     let has = vec![false; graph.types.len()];
     let mut batch = BatchBuilder { to: RefCell::default(), axis, made: none, has, taken: None };
@@ -182,8 +187,8 @@ pub(crate) fn with_leading_axis(ty: &Type, size: usize) -> Type {
 pub(crate) fn repeat_along_new_axis(to: &mut Graph, v: Var, size: usize) -> Var {
     let shape = with_leading_axis(to.ty(v), size).shape;
     let op = match shape.len() {
-        1 => Broadcast::to(dims(&shape)),
-        n => Broadcast { to: dims(&shape), dims: (1..n).collect() },
+        1 => Broadcast::to(constant_dims(&shape)),
+        n => Broadcast { to: constant_dims(&shape), dims: (1..n).collect() },
     };
     to.push_valid(StructuralOp::from(op), &[v])
 }
@@ -249,7 +254,7 @@ impl BatchBuilder<'_> {
 
     /// In a branch, changes an equation's operands so that elements that take another branch add nothing to a cotangent
     /// that is summed over the axis. Returns true if the cotangent of the equation's result has to be cleared by
-    /// `select` as well.
+    /// `emit_select` as well.
     fn mask_operand_cotangents(
         &mut self,
         graph: &Graph,
@@ -302,7 +307,7 @@ impl BatchBuilder<'_> {
         let (axis, size) = (self.axis, self.axis.size);
         self.to.get_mut().at = e.loc;
         let selects = self.mask_operand_cotangents(graph, e, &mut args, &mut has);
-        if !has.contains(&true) && !axis.is_used_by(&e.op) {
+        if !has.contains(&true) && !axis.has_collective_in_op(&e.op) {
             let to = self.to.get_mut();
             let results: Vec<Var> = e.results.iter().map(|&r| to.var(graph.ty(r).clone())).collect();
             to.equations.push(Equation { op: e.op.clone(), args, results: results.clone(), loc: e.loc });
@@ -322,7 +327,7 @@ impl BatchBuilder<'_> {
             Op::Structural(op) => {
                 let types: Vec<Type> = e.args.iter().map(|&a| graph.ty(a).clone()).collect();
                 let axes: Vec<Option<usize>> = has.iter().map(|has| has.then_some(0)).collect();
-                let batch = ops::Batch { size: Dim::from(size), axes: &axes };
+                let batch = ops::VmapBatch { size: Dim::from(size), axes: &axes };
                 let result =
                     apply_structural_rule(&self.to, &args, &types, |args| op.batched(args, &batch).map(expression_var));
                 result.expect("it has an operand")
@@ -336,7 +341,7 @@ impl BatchBuilder<'_> {
                 self.define_batched(e.result(), result, has);
                 return Ok(());
             }
-            Op::Collective(op) => collective::batched(self.to.get_mut(), op, args[0]),
+            Op::Collective(op) => collective::push_batched_collective(self.to.get_mut(), op, args[0]),
             Op::Dynamic(op) if has[op.array_operand_count()..].contains(&true) => {
                 batch_varying_windows(self.to.get_mut(), op, &args, &has, size)
             }
@@ -344,7 +349,7 @@ impl BatchBuilder<'_> {
                 let (to, arrays) = (self.to.get_mut(), op.array_operand_count());
                 let unlike = args.iter_mut().zip(&has).take(arrays).filter(|(_, has)| !**has);
                 unlike.for_each(|(v, _)| *v = repeat_along_new_axis(to, *v, size));
-                args.insert(arrays, to.int(0));
+                args.insert(arrays, to.i32_literal(0));
                 to.push_valid(op.rule().with_leading_axis(size), &args)
             }
             Op::Call(call) => {
@@ -404,7 +409,7 @@ pub(crate) trait WindowTransformRule {
     /// Returns for each array operand the operation that computes its cotangent, with the operands that go in front of
     /// the positions. `cotangent` is that of the result; `window` is the type of the last array operand, and `zeros` is
     /// an array of zeros of that type.
-    fn transposed(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)>;
+    fn cotangent_operations(&self, cotangent: Var, zeros: Var, window: &Type) -> Vec<(Dynamic, Vec<Var>)>;
     /// Returns the operation on arrays with an additional first axis of extent `size`, all of which the window covers.
     fn with_leading_axis(&self, size: usize) -> Dynamic;
     /// Appends the operation for a batch whose elements have `windows` at different positions: a gather or a scatter.

@@ -1,8 +1,8 @@
 //! Helpers with which calls state their batching.
 use super::batch::{BatchAxis, repeat_along_new_axis};
-use super::memo::{CachedProperty, cached_result_flags};
+use super::memo::{CallFlagMeaning, cached_call_flags};
 use super::{TransformError, collective};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::ClosedCall;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::structural::{Broadcast, Transpose};
@@ -31,9 +31,9 @@ pub(crate) fn batch_dependent_results(graph: &Graph, is_batch_dependent: &[bool]
     for e in &graph.equations {
         let args: Vec<bool> = e.args.iter().map(|a| differs[a.index()]).collect();
         let found = match &e.op {
-            Op::Call(call) if args.contains(&true) || axis.is_used_by(&e.op) => {
+            Op::Call(call) if args.contains(&true) || axis.has_collective_in_op(&e.op) => {
                 let name = axis.named.map_or(0, |mesh| std::ptr::from_ref(mesh) as usize);
-                cached_result_flags(CachedProperty::Batched(name), call, &args, || {
+                cached_call_flags(CallFlagMeaning::Batched(name), call, &args, || {
                     call.rule().batch_dependent_results(&args, axis)
                 })
             }
@@ -58,7 +58,7 @@ pub(crate) fn refuse_batch_collectives<'g>(
     axis: BatchAxis<'_>,
     at: Loc,
 ) -> Result<(), TransformError> {
-    let Some(mesh) = axis.named.filter(|_| graphs.into_iter().any(|graph| exchanges_along_batch_axis(graph, axis)))
+    let Some(mesh) = axis.named.filter(|_| graphs.into_iter().any(|graph| has_exchange_along_batch_axis(graph, axis)))
     else {
         return Ok(());
     };
@@ -70,10 +70,10 @@ pub(crate) fn refuse_batch_collectives<'g>(
 
 /// Returns true if a graph contains a collective over the batch axis that moves data between its elements, at any
 /// depth.
-fn exchanges_along_batch_axis(graph: &Graph, axis: BatchAxis<'_>) -> bool {
+fn has_exchange_along_batch_axis(graph: &Graph, axis: BatchAxis<'_>) -> bool {
     let of = |e: &Equation| match &e.op {
         Op::Collective(op) => axis.is_axis_of(op) && op.communicates(),
-        Op::Call(call) => call.graphs().into_iter().any(|graph| exchanges_along_batch_axis(graph, axis)),
+        Op::Call(call) => call.graphs().into_iter().any(|graph| has_exchange_along_batch_axis(graph, axis)),
         _ => false,
     };
     graph.equations.iter().any(of)
@@ -113,8 +113,10 @@ pub(crate) fn push_batch_select(to: &mut Graph, condition: Var, on_true: Var, on
     let shape = to.ty(on_true).shape.clone();
     let which = match (shape.len(), to.ty(condition).is_scalar()) {
         (0, true) | (1, false) => condition,
-        (_, true) => to.push_valid(StructuralOp::from(Broadcast::to(dims(&shape))), &[condition]),
-        (_, false) => to.push_valid(StructuralOp::from(Broadcast { to: dims(&shape), dims: vec![0] }), &[condition]),
+        (_, true) => to.push_valid(StructuralOp::from(Broadcast::to(constant_dims(&shape))), &[condition]),
+        (_, false) => {
+            to.push_valid(StructuralOp::from(Broadcast { to: constant_dims(&shape), dims: vec![0] }), &[condition])
+        }
     };
     to.push_valid(ScalarOp::Select, &[which, on_true, on_false])
 }

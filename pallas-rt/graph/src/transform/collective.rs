@@ -1,23 +1,23 @@
 //! Derivatives and batching of collectives inside of a `shard_map` or a `vmap`.
 use super::TransformError;
 use super::batch::repeat_along_new_axis;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Graph, Var};
-use crate::mesh::{Collective, Form, Piece};
+use crate::mesh::{Collective, CollectiveForm, SentPart};
 use pallas_ir::structural::{Concat, Iota, Reduce, Slice, Transpose};
 use pallas_ir::{At, DType, Diag, Literal, Loc, ScalarOp, StructuralOp};
 
-/// The derivative of each kind of collective. No method has a default.
+/// The transpose of each kind of collective, by which reverse mode differentiates it. No method has a default.
 pub(crate) trait CollectiveTransposeRule {
     /// Appends the transpose: returns the cotangent of the operand from that of the result; `None` for a collective
     /// without operand.
-    fn transposed(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var>;
+    fn push_operand_cotangent(&self, to: &mut Graph, op: &Collective, cotangent: Var) -> Option<Var>;
 }
 
 /// Refuses a collective that has no derivative: a fold by another operation than addition.
 pub(super) fn check_linear(op: &Collective, at: Loc) -> Result<(), TransformError> {
     match op.first_member_form() {
-        Form::Fold(monoid, _) if monoid != ScalarOp::Add => {
+        CollectiveForm::Fold(monoid, _) if monoid != ScalarOp::Add => {
             let message = format!("the derivative of `{}` by {monoid}", op.name());
             let help = "pass it a `stop_gradient` of its argument, or state the derivative by `custom_vjp`";
             Err(TransformError { at, diag: Diag::new("collective", At::Op, message, help) })
@@ -28,24 +28,27 @@ pub(super) fn check_linear(op: &Collective, at: Loc) -> Result<(), TransformErro
 
 /// Appends a collective between devices on operands with a batch axis in front. The axis of parts for or from the
 /// devices stays the first one, so the batch axis is moved after it.
-pub(super) fn batched(to: &mut Graph, op: &Collective, x: Var) -> Var {
+pub(super) fn push_batched_collective(to: &mut Graph, op: &Collective, x: Var) -> Var {
     let parts_first = |to: &mut Graph, x: Var| {
         let axes: Vec<usize> = [1, 0].into_iter().chain(2..to.ty(x).shape.len()).collect();
         to.push_valid(StructuralOp::from(Transpose { axes }), &[x])
     };
-    let (takes_parts, gives_parts) = op.has_member_axes();
+    let (takes_parts, gives_parts) = op.has_operand_and_result_member_axes();
     let x = if takes_parts { parts_first(to, x) } else { x };
     let made = to.push_valid(op.clone(), &[x]);
     if gives_parts { parts_first(to, made) } else { made }
 }
 
-/// Returns true if the result of a collective over a batch axis may differ between the elements of the batch.
+/// Returns true if the result of a collective over a batch axis may differ between the elements of the batch;
+/// `operand_differs` is true if its operand does.
 pub(super) fn result_differs_in_batch(op: &Collective, operand_differs: bool) -> bool {
     match op.first_member_form() {
-        Form::Stack(Piece::Whole) | Form::Fold(_, Piece::Whole) => false,
-        Form::Stack(Piece::Part) | Form::Fold(_, Piece::Part) | Form::Constant(_) => true,
-        Form::FromMember(_) => operand_differs || op.source_members().contains(&None),
-        Form::Own => operand_differs,
+        CollectiveForm::Stack(SentPart::Whole) | CollectiveForm::Fold(_, SentPart::Whole) => false,
+        CollectiveForm::Stack(SentPart::Part)
+        | CollectiveForm::Fold(_, SentPart::Part)
+        | CollectiveForm::Constant(_) => true,
+        CollectiveForm::FromMember(_) => operand_differs || op.source_members().contains(&None),
+        CollectiveForm::Own => operand_differs,
     }
 }
 
@@ -76,32 +79,37 @@ pub(super) fn push_over_batch_axis(
     };
     let result = match op.first_member_form() {
         // The first axis of the result lists the operands of all elements: it is the operand's batch axis.
-        Form::Stack(Piece::Whole) => of_all(to),
-        Form::Stack(Piece::Part) => {
+        CollectiveForm::Stack(SentPart::Whole) => of_all(to),
+        CollectiveForm::Stack(SentPart::Part) => {
             let all = of_all(to);
             let axes = [1, 0].into_iter().chain(2..to.ty(all).shape.len()).collect();
             to.push_valid(StructuralOp::from(Transpose { axes }), &[all])
         }
         // With `Piece::Part`, the first axis left by the fold, of parts, becomes the batch axis of the result.
-        Form::Fold(monoid, _) => reduced(to, monoid),
-        Form::FromMember(_) if differs => {
+        CollectiveForm::Fold(monoid, _) => reduced(to, monoid),
+        CollectiveForm::FromMember(_) if differs => {
             let all = of_all(to);
             permute_first_axis(to, all, &op.source_members())
         }
-        Form::FromMember(_) | Form::Own => x,
-        Form::Constant(_) => unreachable!("a table has no operand"),
+        CollectiveForm::FromMember(_) | CollectiveForm::Own => x,
+        CollectiveForm::Constant(_) => unreachable!("a table has no operand"),
     };
     (result, differs)
 }
 
-/// Appends the entries of a device table as one array, with an entry for each element of the batch.
+/// Appends an array with the number that a collective without operand, such as one that gives a device's index, has for
+/// each element of the batch.
 fn push_device_table(to: &mut Graph, op: &Collective) -> Var {
     let number = |k| {
-        if let Form::Constant(n) = op.kind.form_for_member(k) { n } else { unreachable!("only a table has no operand") }
+        if let CollectiveForm::Constant(n) = op.kind.form_for_member(k) {
+            n
+        } else {
+            unreachable!("only a table has no operand")
+        }
     };
     let table: Vec<i32> = (0..op.group_size()).map(number).collect();
     if table.iter().copied().eq(0..table.len() as i32) {
-        let iota = Iota { shape: dims(&[table.len()]), axis: 0, dtype: DType::I32 };
+        let iota = Iota { shape: constant_dims(&[table.len()]), axis: 0, dtype: DType::I32 };
         return to.push_valid(StructuralOp::from(iota), &[]);
     }
     let each: Vec<Var> = table.iter().map(|&n| to.splat(Literal::int(DType::I32, i64::from(n)), &[1])).collect();
@@ -122,7 +130,7 @@ fn permute_first_axis(to: &mut Graph, x: Var, sources: &[Option<usize>]) -> Var 
                 let mut start = vec![0; size.len()];
                 start[0] = first as i64;
                 let stride = vec![1; size.len()];
-                to.push_valid(StructuralOp::from(Slice { start, size: dims(&size), stride }), &[x])
+                to.push_valid(StructuralOp::from(Slice { start, size: constant_dims(&size), stride }), &[x])
             }
         });
     }

@@ -66,15 +66,15 @@ struct TangentGraph {
 }
 
 /// Returns the graph extended by the tangents of its values, for tangents of the parameters for which `is_active` is
-/// true. If `keep_calls_apart` is true, no value depends on a tangent: a call with tangents is appended beside the
+/// true. If `keeps_original_calls` is true, no value depends on a tangent: a call with tangents is appended beside the
 /// original call, so that the graph can be split into values and tangents.
 fn build_tangent_graph(
     graph: &Graph,
     is_active: &[bool],
-    keep_calls_apart: bool,
+    keeps_original_calls: bool,
 ) -> Result<TangentGraph, TransformError> {
     assert_eq!(is_active.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::open_flag_cache();
+    let _memo = memo::open_call_flag_cache();
     let graph = &expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Jvp));
     let mut to = Graph {
         types: graph.types.clone(),
@@ -102,7 +102,7 @@ fn build_tangent_graph(
                 to: to.get_mut(),
                 e,
                 given: &given,
-                apart: keep_calls_apart,
+                apart: keeps_original_calls,
                 groups: 2 * groups,
             })?;
             e.results.iter().zip(made).for_each(|(r, tangent)| found[r.index()] = tangent);
@@ -121,12 +121,12 @@ fn build_tangent_graph(
 }
 
 /// Returns the tangent of an equation's result, from `operand_tangents`, the tangents of its operands; `None` stands
-/// for zero. Sharding groups of tangents have numbers from `first_group` on.
+/// for zero. Sharding groups of tangents have numbers from `first_sharding_group` on.
 fn push_tangent(
     to: &mut RefCell<Graph>,
     e: &Equation,
     operand_tangents: &[Option<Var>],
-    first_group: u32,
+    first_sharding_group: u32,
 ) -> Option<Var> {
     match &e.op {
         Op::Literal(_) => None,
@@ -152,8 +152,9 @@ fn push_tangent(
             Some(to.push_valid(op.clone(), &args))
         }
         Op::Identity(op) if !op.has_tangent() => None,
-        Op::Identity(_) => operand_tangents[0]
-            .map(|tangent| to.get_mut().push_valid(e.op.with_sharding_groups_shifted(first_group), &[tangent])),
+        Op::Identity(_) => operand_tangents[0].map(|tangent| {
+            to.get_mut().push_valid(e.op.with_sharding_groups_shifted(first_sharding_group), &[tangent])
+        }),
         Op::Collective(_) => operand_tangents[0].map(|tangent| to.get_mut().push_valid(e.op.clone(), &[tangent])),
         Op::Call(_) => unreachable!("calls have a rule of their own"),
     }

@@ -2,7 +2,7 @@
 use super::rule::{apply_structural_rule, as_expression, expression_var};
 use crate::call::{Call, ExpansionStage};
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::mesh::Form;
+use crate::mesh::CollectiveForm;
 use pallas_ir::{E, Literal, Loc, ScalarOp, Type};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ pub struct NotLinear {
     pub ty: Type,
 }
 
-/// The linearity of calls that stay in a plan, such as loops. No method has a default.
+/// The rule by which a call that is no function, such as a loop, tells if its results are linear in its operands. No
+/// method has a default.
 pub(crate) trait CallLinearity {
     /// Returns how each result depends on the parameters; `args` says it for the operands, at least one of which
     /// depends on them.
@@ -177,7 +178,8 @@ impl LinearityAnalysis {
         }
     }
 
-    /// Returns the linearity of values that come from either of two sources: branches, or before and after a step.
+    /// Returns the linearity of values that are those of `a` or those of `b`: results of two branches, or carried
+    /// values before and after a step.
     pub(crate) fn join_linearity(&mut self, e: &Equation, a: &[Linearity], b: &[Linearity]) -> Vec<Linearity> {
         let mut one = |(&a, &b): (&Linearity, &Linearity)| match (a, b) {
             (wrong @ Linearity::Nonlinear(_), _) | (_, wrong @ Linearity::Nonlinear(_)) => wrong,
@@ -226,8 +228,11 @@ fn is_linear(graph: &Graph, e: &Equation, args: &[Linearity]) -> bool {
                 .map(expression_var)
         }),
         Op::Collective(op) => match op.first_member_form() {
-            Form::Fold(by, _) => by == ScalarOp::Add,
-            Form::Constant(_) | Form::Own | Form::FromMember(_) | Form::Stack(_) => true,
+            CollectiveForm::Fold(by, _) => by == ScalarOp::Add,
+            CollectiveForm::Constant(_)
+            | CollectiveForm::Own
+            | CollectiveForm::FromMember(_)
+            | CollectiveForm::Stack(_) => true,
         },
         Op::Dynamic(op) => !args[..op.array_operand_count()].contains(&Linearity::Constant),
         Op::Identity(op) => op.has_tangent(),

@@ -26,7 +26,7 @@ mod vjp;
 pub use crate::refusal::TransformError;
 pub(crate) use active_values::{active_loop_params, active_results as active, extend_flags_to_fixpoint};
 pub(crate) use batch::{
-    BatchAxis, BatchedWindows, WindowTransformRule, batched_branch, batched_forcing_all_results,
+    BatchAxis, BatchedWindows, WindowTransformRule, batched_branch, batched_maybe_forcing_results,
     batched_with_forced_results, repeat_along_new_axis, with_leading_axis,
 };
 pub use batch::{batched, batched_along};

@@ -1,5 +1,5 @@
 //! Calls the derivative and batching rules that pallas-ir states for operations, with variables of a graph.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Graph, Var};
 use pallas_ir::emit::ValueId;
 use pallas_ir::structural::RuleOperand;
@@ -24,7 +24,7 @@ pub(super) fn apply_structural_rule<'g, R>(
     types: &[Type],
     rule: impl FnOnce(&[RuleOperand<'_, 'g>]) -> R,
 ) -> R {
-    let shapes: Vec<_> = types.iter().map(|ty| dims(&ty.shape)).collect();
+    let shapes: Vec<_> = types.iter().map(|ty| constant_dims(&ty.shape)).collect();
     let args = args.iter().zip(types).zip(&shapes);
     let args: Vec<RuleOperand<'_, 'g>> =
         args.map(|((&v, ty), shape)| RuleOperand { value: as_expression(to, v), shape, dtype: ty.dtype }).collect();

@@ -45,7 +45,7 @@ pub fn vjp(graph: &Graph, wrt: &[bool]) -> Result<Graph, TransformError> {
 pub fn vjp_of_results(graph: &Graph, wrt: &[bool], has_cotangent: &[bool]) -> Result<Graph, TransformError> {
     assert_eq!(has_cotangent.len(), graph.results.len(), "one entry for each result");
     assert_eq!(wrt.len(), graph.params.len(), "one entry for each parameter");
-    let _memo = memo::open_flag_cache();
+    let _memo = memo::open_call_flag_cache();
     let graph = expand_calls(graph, &|call| call.expansion_at(ExpansionStage::Vjp));
     // Equations that nothing reads need no derivative, and in a scan they would be hard to remove later.
     let graph = &without_dead_equations(graph);
@@ -75,7 +75,7 @@ pub fn vjp_of_results(graph: &Graph, wrt: &[bool], has_cotangent: &[bool]) -> Re
                 let to = back.to.get_mut();
                 call.rule().vjp(VjpCall { to, at, e, on: &on, cotangents: &cotangents })?
             }
-            (_, Some(cotangent)) => back.push_cotangents(e, &on, cotangent),
+            (_, Some(cotangent)) => back.push_operand_cotangents(e, &on, cotangent),
             (_, None) => continue,
         };
         e.args.iter().zip(found).for_each(|(&arg, found)| found.into_iter().for_each(|c| back.add_cotangent(arg, c)));
@@ -94,7 +94,7 @@ pub fn vjp_of_results(graph: &Graph, wrt: &[bool], has_cotangent: &[bool]) -> Re
     Ok(to)
 }
 
-/// A graph that is extended by the backward pass.
+/// The state of [`vjp`]: the graph to which it appends the backward pass, with the cotangents found so far.
 struct BackwardPass {
     to: RefCell<Graph>,
     /// For each variable, the sum of the cotangents found so far; `None` for zero.
@@ -118,7 +118,7 @@ impl BackwardPass {
 
     /// Appends the cotangents of an equation's operands for which `is_active` is true, from that of its result; `None`
     /// for zero.
-    fn push_cotangents(&mut self, e: &Equation, is_active: &[bool], cotangent: Var) -> Vec<Option<Var>> {
+    fn push_operand_cotangents(&mut self, e: &Equation, is_active: &[bool], cotangent: Var) -> Vec<Option<Var>> {
         match &e.op {
             Op::Literal(_) => vec![],
             Op::Identity(op) if !op.has_tangent() => vec![None],
@@ -126,7 +126,7 @@ impl BackwardPass {
             Op::Identity(_) => {
                 vec![Some(self.to.get_mut().push_valid(e.op.with_sharding_groups_shifted(self.groups), &[cotangent]))]
             }
-            Op::Collective(op) => vec![op.kind.rule().transposed(self.to.get_mut(), op, cotangent)],
+            Op::Collective(op) => vec![op.kind.rule().push_operand_cotangent(self.to.get_mut(), op, cotangent)],
             Op::Scalar(op) => {
                 let value = |v: Var| as_expression(&self.to, v);
                 let args: Vec<E<'_>> = e.args.iter().map(|&v| value(v)).collect();
@@ -151,7 +151,7 @@ impl BackwardPass {
                 let (arrays, positions) = e.args.split_at(op.array_operand_count());
                 let window = to.ty(arrays.last().copied().expect("it has an array")).clone();
                 let zeros = to.splat(Literal::new(window.dtype, 0.0), &window.shape);
-                let found = op.rule().transposed(cotangent, zeros, &window).into_iter().zip(is_active);
+                let found = op.rule().cotangent_operations(cotangent, zeros, &window).into_iter().zip(is_active);
                 let found = found.map(|((op, args), on)| on.then(|| to.push_valid(op, &[&args, positions].concat())));
                 found.chain(positions.iter().map(|_| None)).collect()
             }
@@ -202,7 +202,7 @@ impl BackwardPass {
         for e in linear.iter().rev() {
             let Some(cotangent) = self.cotangents[e.result().index()] else { continue };
             let flags: Vec<bool> = e.args.iter().map(|a| on.contains(a)).collect();
-            let found = self.push_cotangents(e, &flags, cotangent);
+            let found = self.push_operand_cotangents(e, &flags, cotangent);
             e.args
                 .iter()
                 .zip(found)

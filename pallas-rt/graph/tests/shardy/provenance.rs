@@ -7,17 +7,19 @@ use pallas_graph::Graph;
 use pallas_graph::call::{ClosedCall, Scan};
 use pallas_graph::mesh::{DimSharding, Mesh, Sharding, ShardingGroup};
 use pallas_graph::shard::propagation_program::{NodeKind, RegionGraph, Val};
-use pallas_graph::shard::{Origin, Propagation, PropagationLink, StopReason, ValueOrResult, inlined, propagate};
+use pallas_graph::shard::{
+    Propagation, PropagationLink, PropagationOrigin, PropagationStopReason, ValueOrResult, inlined, propagate,
+};
 use pallas_ir::{DType, ScalarOp, StructuralOp, Type};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The sharding that an annotation declares.
-fn declared(drawn: &Drawn, found: &Propagation, origin: Origin) -> Sharding {
+fn declared(drawn: &Drawn, found: &Propagation, origin: PropagationOrigin) -> Sharding {
     match origin {
-        Origin::Param(i) => drawn.params[i].clone().expect("it is declared"),
-        Origin::Result(i) => drawn.results[i].clone().expect("it is declared"),
-        Origin::Constraint(node) => match &found.program().nodes[node].kind {
+        PropagationOrigin::Param(i) => drawn.params[i].clone().expect("it is declared"),
+        PropagationOrigin::Result(i) => drawn.results[i].clone().expect("it is declared"),
+        PropagationOrigin::Constraint(node) => match &found.program().nodes[node].kind {
             NodeKind::Constraint(sharding) => sharding.clone(),
             other => panic!("{other:?} is no annotation"),
         },
@@ -41,18 +43,18 @@ fn values(program: &RegionGraph) -> Vec<Val> {
 }
 
 /// The name of a reason without its details.
-fn name(reason: &StopReason) -> &'static str {
+fn name(reason: &PropagationStopReason) -> &'static str {
     match reason {
-        StopReason::NoCorrespondingDim { .. } => "missing",
-        StopReason::NeedsWholeDim { .. } => "whole",
-        StopReason::Barrier(_) => "barrier",
-        StopReason::Closed { .. } => "closed",
-        StopReason::Replicated { .. } => "replicated",
-        StopReason::ShardsOtherDim { .. } => "taken",
-        StopReason::Conflict { .. } => "conflict",
-        StopReason::UnevenExtent { .. } => "extent",
-        StopReason::LimitedByResult => "result",
-        StopReason::AfterPartialFactor { .. } => "behind",
+        PropagationStopReason::NoCorrespondingDim { .. } => "missing",
+        PropagationStopReason::NeedsWholeDim { .. } => "whole",
+        PropagationStopReason::Barrier(_) => "barrier",
+        PropagationStopReason::Closed { .. } => "closed",
+        PropagationStopReason::Replicated { .. } => "replicated",
+        PropagationStopReason::ShardsOtherDim { .. } => "taken",
+        PropagationStopReason::Conflict { .. } => "conflict",
+        PropagationStopReason::UnevenExtent { .. } => "extent",
+        PropagationStopReason::LimitedByResult => "result",
+        PropagationStopReason::AfterPartialFactor { .. } => "behind",
     }
 }
 
@@ -97,7 +99,7 @@ fn every_axis_has_a_reason() {
                     for stop in found.propagation_stops(v, axis) {
                         let (from, to) = (state(&found, stop.from), state(&found, stop.to));
                         assert!(mentions(from, axis.id) && stop.from != stop.to, "{stop:?}\n{}", drawn.text());
-                        let is_taken = matches!(stop.reason, StopReason::ShardsOtherDim { .. });
+                        let is_taken = matches!(stop.reason, PropagationStopReason::ShardsOtherDim { .. });
                         assert!(mentions(to, axis.id) || !is_taken, "{stop:?}\n{}", drawn.text());
                         assert!(!matches!(stop.via, PropagationLink::Group));
                         *reasons.entry(name(&stop.reason)).or_default() += 1;

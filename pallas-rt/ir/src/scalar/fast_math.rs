@@ -54,12 +54,12 @@ fn clamp(x: f32, low: f32, high: f32) -> f32 {
 #[inline(always)]
 fn split_by_ln2(x: f32) -> (f32, f32) {
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDING_MAGIC);
-    (shifted, remainder_by_ln2(x, shifted - ROUNDING_MAGIC))
+    (shifted, subtract_multiple_of_ln2(x, shifted - ROUNDING_MAGIC))
 }
 
 /// Returns `x - n·ln 2`, with ln 2 as the sum of two constants for accuracy.
 #[inline(always)]
-fn remainder_by_ln2(x: f32, n: f32) -> f32 {
+fn subtract_multiple_of_ln2(x: f32, n: f32) -> f32 {
     n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x))
 }
 
@@ -87,7 +87,7 @@ pub(super) fn exp(x: f32) -> f32 {
     // At the lower end n is -126 and the factor 0, at the upper one the product overflows.
     let x = clamp(x, -87.3, 88.8);
     let shifted = x.mul_add(std::f32::consts::LOG2_E, BIASED_ROUNDING_MAGIC);
-    let r = remainder_by_ln2(x, shifted - BIASED_ROUNDING_MAGIC);
+    let r = subtract_multiple_of_ln2(x, shifted - BIASED_ROUNDING_MAGIC);
     ldexp_one_plus(expm1_near_zero(r), shifted)
 }
 
@@ -204,12 +204,12 @@ pub const TANH_COEFFICIENTS: ([f32; 7], [f32; 4]) = (
 
 /// Bound from which `tanh` is 1 in f32: the rational function with fused steps is exactly 1 here, so `1 - tanh²` is 0
 /// where `tanh` rounds to 1. GELU's slope multiplies that by `x³`.
-pub const TANH_BOUND: f32 = 7.908_863;
+pub const TANH_SATURATION_BOUND: f32 = 7.908_863;
 
 /// Hyperbolic tangent as a rational function of degrees 13 and 6.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
-    let c = clamp(x, -TANH_BOUND, TANH_BOUND);
+    let c = clamp(x, -TANH_SATURATION_BOUND, TANH_SATURATION_BOUND);
     let s = c * c;
     let (p, q) = (evaluate_polynomial(s, TANH_COEFFICIENTS.0), evaluate_polynomial(s, TANH_COEFFICIENTS.1));
     // The quotient first: `c * p` would lose bits of a subnormal.

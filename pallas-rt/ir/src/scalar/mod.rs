@@ -19,7 +19,7 @@ use crate::dtype::{Class, DType, Elem, Slice};
 
 /// Type of an operand or result in the signature of an operation, which has one type parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ty {
+pub enum SignatureType {
     /// The operation's type parameter.
     T,
     /// A fixed type.
@@ -41,9 +41,9 @@ pub enum NanBehavior {
     Opaque,
 }
 
-/// Accuracy of an operation's WGSL text.
+/// Accuracy of a scalar operation on GPUs: the error of its WGSL expression, compared with the reference in Rust.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gpu {
+pub enum WgslAccuracy {
     /// Bit-equal to the reference for every operand.
     Exact,
     /// Within this many ulp for finite operands and results; NaN and inf depend on the driver, denormals may be 0.
@@ -54,7 +54,7 @@ pub enum Gpu {
     Finite(u32),
 }
 
-/// Estimated work of an operation per element; see [`Row::cost`].
+/// Estimated work of an operation per element; see [`ScalarOpRow::cost`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Number of arithmetic operations.
@@ -69,7 +69,7 @@ impl Cost {
 
 /// Neutral element of a monoid, independent of the element type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Neutral {
+pub enum NeutralElement {
     /// The number 0.
     Zero,
     /// The number 1.
@@ -84,16 +84,16 @@ pub enum Neutral {
 
 /// Properties of an operation that is a monoid, so that reductions can use it: associative and commutative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fold {
+pub struct MonoidProperties {
     /// The monoid's neutral element.
-    pub neutral: Neutral,
+    pub neutral: NeutralElement,
     /// Name of the WGSL function that folds over the threads of a subgroup; `None` if WGSL has none.
     pub subgroup: Option<&'static str>,
 }
 
 /// Syntax of an operation in a kernel's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Surface {
+pub enum CallSyntax {
     /// A method of tiles and scalars with the operation's name.
     Method,
     /// An operator of Rust, such as `+`.
@@ -102,27 +102,27 @@ pub enum Surface {
     Function,
 }
 
-/// Data of one scalar operation.
+/// One row of the table of scalar operations: signature, element types, accuracy, cost and syntax of an operation.
 #[derive(Debug)]
-pub struct Row {
+pub struct ScalarOpRow {
     /// Name in text and as a method.
     pub name: &'static str,
     /// Name and type of each operand.
-    pub operands: &'static [(&'static str, Ty)],
+    pub operands: &'static [(&'static str, SignatureType)],
     /// Type of the result.
-    pub result: Ty,
+    pub result: SignatureType,
     /// Class of element types that `T` ranges over.
     pub class: Class,
     /// Effect of a NaN operand.
     pub nan: NanBehavior,
     /// Accuracy of the WGSL text.
-    pub gpu: Gpu,
+    pub gpu: WgslAccuracy,
     /// Operations per element, for cost estimates.
     pub cost: Cost,
     /// Properties of the operation as a monoid; `None` if it is not one.
-    pub fold: Option<Fold>,
+    pub fold: Option<MonoidProperties>,
     /// Syntax in a kernel's body.
-    pub surface: Surface,
+    pub surface: CallSyntax,
     /// Bounds of the `cpu` cell's error, relative and absolute; `None` if it is the reference's code.
     pub fast: Option<(f64, f64)>,
     /// Doc comment of the operation.
@@ -142,11 +142,11 @@ pub trait ElementFunction<A> {
 
 /// Operands of one element (a tuple), read from strips: slices of consecutive elements, one per operand.
 pub trait ElementOperands: Copy {
-    /// Typed strips, one per operand.
+    /// Tuple with the strip of each operand: a slice of consecutive elements of the operand's type.
     type Strips<'a>: Copy;
-    /// Converts untyped strips to typed ones of length `n`.
+    /// Converts the untyped strips of all operands to typed ones, cut to `length` elements.
     fn strips<'a>(slices: &[Slice<'a>], length: usize) -> Self::Strips<'a>;
-    /// Reads the operands of element `i`.
+    /// Reads the operands of one element of the strips, that with the index `element`.
     fn at(strips: Self::Strips<'_>, element: usize) -> Self;
 }
 
@@ -170,7 +170,7 @@ args! { A 0, B 1, C 2 }
 pub trait OpVisitor {
     /// Result of the function.
     type Out;
-    /// Runs with the operation and its operand types.
+    /// Calls the function with the Rust types of the operation (`O`) and of its tuple of operands (`A`).
     fn visit<O: ElementFunction<A>, A: ElementOperands>(self) -> Self::Out;
 }
 
@@ -178,12 +178,13 @@ pub trait OpVisitor {
 pub trait MonoidVisitor {
     /// Result of the function.
     type Out;
-    /// Runs with the operation and its element type.
+    /// Calls the function with the Rust types of the monoid (`O`) and of its elements (`T`).
     fn visit<O: ElementFunction<(T, T), Out = T>, T: Elem>(self) -> Self::Out;
 }
 
 impl ScalarOp {
-    /// Name in text and as a method.
+    /// Name of the operation in the text of tile IR, such as `add`; an operation that is a method of tiles has the same
+    /// name there.
     pub fn name(self) -> &'static str {
         self.row().name
     }
@@ -199,11 +200,11 @@ impl ScalarOp {
     /// The neutral element for this element type; `None` if the operation is not a monoid.
     pub fn neutral(self, dtype: DType) -> Option<Literal> {
         Some(match self.row().fold?.neutral {
-            Neutral::Zero => Literal::new(dtype, 0.0),
-            Neutral::One => Literal::new(dtype, 1.0),
-            Neutral::Lowest => Literal::lowest(dtype),
-            Neutral::Highest => Literal::highest(dtype),
-            Neutral::Ones => Literal::ones(dtype),
+            NeutralElement::Zero => Literal::new(dtype, 0.0),
+            NeutralElement::One => Literal::new(dtype, 1.0),
+            NeutralElement::Lowest => Literal::lowest(dtype),
+            NeutralElement::Highest => Literal::highest(dtype),
+            NeutralElement::Ones => Literal::ones(dtype),
         })
     }
     /// The type in which a monoid folds elements of type `dtype`: [`DType::accumulator`] where each step rounds, so
@@ -215,11 +216,12 @@ impl ScalarOp {
     }
     /// Returns true if the operation is a monoid on this element type, so that any number of elements can be folded.
     pub fn is_monoid(self, dtype: DType) -> bool {
-        self.row().fold.is_some() && self.infer(&[dtype; 2]) == Ok(dtype)
+        self.row().fold.is_some() && self.infer_dtype(&[dtype; 2]) == Ok(dtype)
     }
-    /// The operation that replaces it for this element type: maximum and minimum of bools are `or` and `and`.
+    /// The operation by which elements of this type are folded: `or` and `and` instead of maximum and minimum of bools,
+    /// otherwise this operation itself.
     #[must_use]
-    pub fn monoid_of(self, dtype: DType) -> ScalarOp {
+    pub fn monoid_for_dtype(self, dtype: DType) -> ScalarOp {
         match (self, dtype) {
             (ScalarOp::Maximum, DType::Bool) => ScalarOp::BitOr,
             (ScalarOp::Minimum, DType::Bool) => ScalarOp::BitAnd,
@@ -227,33 +229,33 @@ impl ScalarOp {
         }
     }
     /// Returns the result's element type for operands of these types, or a message if they do not fit.
-    pub fn infer(self, given: &[DType]) -> Result<DType, String> {
+    pub fn infer_dtype(self, operand_dtypes: &[DType]) -> Result<DType, String> {
         let row = self.row();
-        if given.len() != self.arity() {
-            return Err(format!("`{self}` takes {} operands, found {}", self.arity(), given.len()));
+        if operand_dtypes.len() != self.arity() {
+            return Err(format!("`{self}` takes {} operands, found {}", self.arity(), operand_dtypes.len()));
         }
         let mut t = None;
-        for ((name, want), &got) in row.operands.iter().zip(given) {
+        for ((name, want), &got) in row.operands.iter().zip(operand_dtypes) {
             match *want {
-                Ty::Is(want) if want != got => {
+                SignatureType::Is(want) if want != got => {
                     return Err(format!("operand `{name}` of `{self}` is {want}, found {got}"));
                 }
-                Ty::T
+                SignatureType::T
                     if let Some(before) = t
                         && before != got =>
                 {
                     return Err(format!("operand `{name}` of `{self}` is {got}, but the one before is {before}"));
                 }
-                Ty::T if !row.class.dtypes().contains(&got) => {
+                SignatureType::T if !row.class.dtypes().contains(&got) => {
                     return Err(format!("`{self}` is not defined for {got}, only for {:?}", row.class.dtypes()));
                 }
-                Ty::T => t = Some(got),
-                Ty::Is(_) => {}
+                SignatureType::T => t = Some(got),
+                SignatureType::Is(_) => {}
             }
         }
         Ok(match row.result {
-            Ty::T => t.expect("a row mentions T"),
-            Ty::Is(t) => t,
+            SignatureType::T => t.expect("a row mentions T"),
+            SignatureType::Is(t) => t,
         })
     }
 }

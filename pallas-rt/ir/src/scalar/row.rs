@@ -21,15 +21,16 @@ macro_rules! scalar_ops {
         pub enum ScalarOp { $($(#[doc = $doc])+ $Op),* }
 
         impl ScalarOp {
-            /// All operations.
+            /// All scalar operations, in the order of their table.
             pub const ALL: &[ScalarOp] = &[$(ScalarOp::$Op),*];
 
-            /// Data of the operation's row.
-            pub fn row(self) -> &'static $crate::scalar::Row {
-                use $crate::scalar::{Cost, Gpu, NanBehavior, Row};
+            /// Returns the operation's row in the table of scalar operations: its signature, accuracy, cost and other
+            /// properties.
+            pub fn row(self) -> &'static $crate::scalar::ScalarOpRow {
+                use $crate::scalar::{Cost, WgslAccuracy, NanBehavior, ScalarOpRow};
                 #[allow(clippy::needless_update, reason = "a row may name every kind of work")]
                 match self {
-                    $(Self::$Op => const { &Row {
+                    $(Self::$Op => const { &ScalarOpRow {
                         name: stringify!($name),
                         operands: &[$((stringify!($arg), ty!($Arg))),+],
                         result: ty!($Out),
@@ -38,7 +39,7 @@ macro_rules! scalar_ops {
                         cost: Cost { $($work: $times,)+ ..Cost::FREE },
                         fold: fold!($fold $($across)?),
                         surface: surface!($surface),
-                        gpu: Gpu::$gpu $(($ulp))?,
+                        gpu: WgslAccuracy::$gpu $(($ulp))?,
                         fast: tolerance!($($rel, $abs)?),
                         doc: concat!($($doc),+),
                     } }),*
@@ -75,7 +76,8 @@ macro_rules! scalar_ops {
                 }
             }
 
-            /// Source of WGSL functions that the expression calls, if any.
+            /// Source of the WGSL functions that the operation's WGSL expression calls; `None` if it calls only
+            /// built-in ones.
             pub fn wgsl_helper(self) -> Option<&'static str> {
                 match self { $(Self::$Op => helper!($($helper)?)),* }
             }
@@ -118,16 +120,16 @@ macro_rules! jvp_cells {
     };
 }
 
-/// Expands a type in a signature to a [`Ty`](crate::scalar::Ty).
+/// Expands a type in a signature to a [`Ty`](crate::scalar::SignatureType).
 macro_rules! ty {
     (T) => {
-        $crate::scalar::Ty::T
+        $crate::scalar::SignatureType::T
     };
     (bool) => {
-        $crate::scalar::Ty::Is($crate::DType::Bool)
+        $crate::scalar::SignatureType::Is($crate::DType::Bool)
     };
     (u32) => {
-        $crate::scalar::Ty::Is($crate::DType::U32)
+        $crate::scalar::SignatureType::Is($crate::DType::U32)
     };
 }
 
@@ -147,7 +149,7 @@ macro_rules! fold {
         None
     };
     ($neutral:ident $($across:literal)?) => {
-        Some($crate::scalar::Fold { neutral: $crate::scalar::Neutral::$neutral, subgroup: helper!($($across)?) })
+        Some($crate::scalar::MonoidProperties { neutral: $crate::scalar::NeutralElement::$neutral, subgroup: helper!($($across)?) })
     };
 }
 
@@ -164,16 +166,16 @@ macro_rules! monoid {
 /// Expands the syntax of an operation.
 macro_rules! surface {
     (method) => {
-        $crate::scalar::Surface::Method
+        $crate::scalar::CallSyntax::Method
     };
     (comparison) => {
-        $crate::scalar::Surface::Method
+        $crate::scalar::CallSyntax::Method
     };
     (operator) => {
-        $crate::scalar::Surface::Operator
+        $crate::scalar::CallSyntax::Operator
     };
     (function) => {
-        $crate::scalar::Surface::Function
+        $crate::scalar::CallSyntax::Function
     };
 }
 

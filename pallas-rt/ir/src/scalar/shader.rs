@@ -45,8 +45,8 @@ pub(super) const ASIN: &str = "fn asin_f32(x: f32) -> f32 {
     return select(asin(x), p, abs(x) < 0.3);
 }";
 
-/// Hyperbolic tangent. Near zero, where drivers subtract exponentials, it uses a Taylor polynomial; it is 1 where it
-/// rounds to 1.
+/// Hyperbolic tangent: a Taylor polynomial near zero, where drivers subtract exponentials, and 1 or -1 beyond 9.02,
+/// where it rounds to that.
 pub(super) const TANH: &str = "fn tanh_f32(x: f32) -> f32 {
     let q = x * x;
     let p = x * (1.0 + q * (-0.33333334 + q * (0.13333334 + q * (-0.053968254 + q * 0.021869488))));

@@ -1,10 +1,11 @@
 //! Access forms: how an operation's result is made from its operands. Interpreter and backends lower these alone.
-use super::Nest;
+use super::LoopNest;
 use crate::{Dim, ScalarOp};
 
-/// The access form of a structural operation, for given operand shapes.
+/// Access form of a structural operation for given operand shapes: the rule by which each element of the result is made
+/// from elements of the operands.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Access {
+pub enum AccessForm {
     /// Each result element is one operand element: that of the first piece whose bounds hold. Pieces must be readable
     /// wherever their bounds hold, even where an earlier piece gives the result, since backends may copy any of them
     /// there.
@@ -26,7 +27,7 @@ pub enum Access {
         axes: Vec<usize>,
     },
     /// Fold of a monoid over elements, or products of elements, at affine positions.
-    Nest(Nest),
+    Nest(LoopNest),
     /// Inclusive running fold of a monoid along an axis.
     Scan {
         /// The monoid that folds.
@@ -47,7 +48,7 @@ pub enum Access {
     /// Windows of operand 0 at starts that operand 1 gives. A window that would leave the operand is moved inside.
     Gather {
         /// The windows, whose elements are those of the result.
-        windows: Windows,
+        windows: IndexedWindows,
         /// True if a start outside of the operand is an error, which the interpreter reports.
         checked: bool,
     },
@@ -55,7 +56,7 @@ pub enum Access {
     /// order of the starts. A window that would leave the operand is skipped.
     Scatter {
         /// The windows, whose elements are combined with those of operand 2.
-        windows: Windows,
+        windows: IndexedWindows,
         /// Combines an element of operand 0 with one of operand 2; `None`: the latter replaces it.
         op: Option<ScalarOp>,
     },
@@ -85,7 +86,7 @@ pub enum Access {
 /// Windows of an operand, addressed by start vectors. Their elements are those of a second array, the *windows' array*:
 /// the result of a gather, the updates of a scatter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Windows {
+pub struct IndexedWindows {
     /// Each axis of the operand.
     pub axes: Vec<WindowAxis>,
     /// For each axis of the array of starts, without that along which a start vector lies: the axis of the windows'
@@ -108,15 +109,15 @@ pub struct WindowAxis {
     pub size: Dim,
 }
 
-impl Windows {
+impl IndexedWindows {
     /// Number of starts in a start vector: one for each axis of the operand that the indices address.
-    pub fn start_count(&self) -> usize {
+    pub fn start_vector_length(&self) -> usize {
         self.axes.iter().filter(|w| w.start.is_some()).count()
     }
     /// Highest valid start along each addressed axis of an operand of this shape, in the order of a start vector.
-    pub fn highest_starts(&self, operand: &[Dim]) -> Vec<i64> {
+    pub fn max_starts(&self, operand: &[Dim]) -> Vec<i64> {
         let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
-        let mut last = vec![0; self.start_count()];
+        let mut last = vec![0; self.start_vector_length()];
         for (window, n) in self.axes.iter().zip(operand) {
             if let Some(k) = window.start {
                 last[k] = number(n) - number(&window.size);
@@ -126,7 +127,7 @@ impl Windows {
     }
     /// Returns true if each window is one row of an operand of this shape: it has the whole last axis, and one element
     /// along all others, which have starts or are parallel with an axis of the starts.
-    pub fn are_rows(&self, operand: &[usize]) -> bool {
+    pub fn are_operand_rows(&self, operand: &[usize]) -> bool {
         let (Some((last, others)), Some(&n)) = (self.axes.split_last(), operand.last()) else { return false };
         let is = |window: &WindowAxis, n: usize| window.size.as_number() == Some(n as i64);
         let is_position = |window: &WindowAxis| window.axis.is_some_and(|axis| self.index.contains(&axis));
@@ -140,7 +141,7 @@ impl Windows {
     }
 }
 
-/// The order of elements in a [`Access::Sort`].
+/// The order of elements in a [`AccessForm::Sort`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SortOrder {
     /// Ascending; -0 equals +0; NaNs are equal to each other, and last.
@@ -152,7 +153,7 @@ pub enum SortOrder {
     Largest,
 }
 
-/// A part of the result of an [`Access::Map`], which is read from one operand.
+/// A part of the result of an [`AccessForm::Map`], which is read from one operand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapPiece {
     /// Index of the operand that is read.
@@ -176,7 +177,7 @@ pub struct AffineIndex {
 
 impl MapPiece {
     /// Returns true if the piece reads only existing elements wherever its bounds hold. All sizes must be constants.
-    pub fn is_inside(&self, operand: &[Dim], result: &[Dim]) -> bool {
+    pub fn is_inside_operand(&self, operand: &[Dim], result: &[Dim]) -> bool {
         let number = |d: &Dim| d.as_number().expect("an access form has sizes of numbers");
         let mut within: Vec<(i64, i64)> = result.iter().map(|d| (0, number(d))).collect();
         for (axis, lo, hi) in &self.bounds {
@@ -201,10 +202,10 @@ impl AffineIndex {
         AffineIndex { axis: Some(axis), stride: 1i64.into(), offset: 0i64.into() }
     }
     /// The coordinate along a result axis plus `offset`.
-    pub fn shifted(axis: usize, offset: Dim) -> AffineIndex {
+    pub fn from_axis_with_offset(axis: usize, offset: Dim) -> AffineIndex {
         AffineIndex { offset, ..AffineIndex::from_axis(axis) }
     }
-    /// Position 0.
+    /// The position 0 for every element of the result.
     pub fn zero() -> AffineIndex {
         AffineIndex { axis: None, stride: 0i64.into(), offset: 0i64.into() }
     }

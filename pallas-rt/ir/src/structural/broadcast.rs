@@ -1,7 +1,7 @@
 //! Broadcast: operand axes are mapped to axes of another shape.
 use super::{
-    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, Reduce, RuleOperand, Structural,
-    Transpose, check_arity, check_axes,
+    AccessForm, AffineIndex, MapPiece, OpTestCase, RandomKernelGenerator, Reduce, RuleOperand, Structural, Transpose,
+    VmapBatch, check_arity, check_axes,
     derive::{linear_jvp, shift_axes},
     first_dtype, join_with_commas,
 };
@@ -86,14 +86,14 @@ impl Structural for Broadcast {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args)
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
         let axes = self.stretch_flags(args[0]).zip(&self.dims);
         let index = axes
             .map(|(stretched, &axis)| if stretched { AffineIndex::zero() } else { AffineIndex::from_axis(axis) })
             .collect();
-        Access::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
+        AccessForm::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let dims = [vec![0], shift_axes(&self.dims[..args[0].shape.len()])].concat();
         Some(x.apply(Broadcast { to: batch.batch_first_shape(&self.to), dims }, &[x]))

@@ -1,6 +1,6 @@
 //! Concatenation of operands along an axis.
 use super::{
-    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Slice, Structural,
+    AccessForm, AffineIndex, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Slice, Structural, VmapBatch,
     check_axes, derive::linear_jvp, draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::{At, Diag, shape};
@@ -57,19 +57,24 @@ impl Structural for Concat {
             }
         }
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
         let mut lo = Dim::from(0i64);
         let piece = |(operand, arg): (usize, &&[Dim])| {
             let hi = &lo + &arg[self.axis];
             let shift = &Dim::from(0i64) - &lo;
-            let index =
-                |i| if i == self.axis { AffineIndex::shifted(i, shift.clone()) } else { AffineIndex::from_axis(i) };
+            let index = |i| {
+                if i == self.axis {
+                    AffineIndex::from_axis_with_offset(i, shift.clone())
+                } else {
+                    AffineIndex::from_axis(i)
+                }
+            };
             let bounds = vec![(self.axis, std::mem::replace(&mut lo, hi.clone()), hi)];
             MapPiece { operand, index: (0..arg.len()).map(index).collect(), bounds }
         };
-        Access::Map(args.iter().enumerate().map(piece).collect())
+        AccessForm::Map(args.iter().enumerate().map(piece).collect())
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let all = batch.batch_first_operands(args);
         Some(all[0].apply(Concat { axis: self.axis + 1 }, &all))
     }

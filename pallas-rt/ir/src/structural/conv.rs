@@ -1,7 +1,8 @@
 //! Convolution of two operands.
 use super::{
-    Access, Batch, Cast, Nest, NestAxisRole, NestLoop, OpTestCase, Position, RandomKernelGenerator, Reshape, Reverse,
-    RuleOperand, Structural, Transpose, WindowDim, check_arity, check_axes, draw, join_with_commas, window,
+    AccessForm, AffinePosition, Cast, LoopNest, NestAxisRole, NestLoop, OpTestCase, RandomKernelGenerator, Reshape,
+    Reverse, RuleOperand, Structural, Transpose, VmapBatch, WindowDim, check_arity, check_axes, draw, join_with_commas,
+    window,
 };
 use crate::diag::{At, Diag, shape, size_mismatch_help};
 use crate::dim::SizeComparison;
@@ -61,7 +62,7 @@ impl<'g> ShapedValue<'g> {
         let shape = shape.iter().map(|n| number(n).expect("rules have sizes of numbers")).collect();
         ShapedValue { value, shape }
     }
-    /// Reshapes the value.
+    /// Appends a reshape of the value to `shape`, which keeps the elements in row-major order.
     fn reshape(self, shape: Vec<usize>) -> Self {
         let to = shape.iter().map(|&n| Dim::from(n)).collect();
         ShapedValue { value: self.value.apply(Reshape { to }, &[self.value]), shape }
@@ -116,9 +117,10 @@ impl Conv {
         };
         self.windows.iter().enumerate().map(of).collect()
     }
-    /// Zeros of type `dtype` with this shape; `like` is a value of type `like_dtype`.
+    /// Appends zeros of type `dtype` with this shape: a constant of the type `like_dtype` of the value `like`, cast and
+    /// broadcast.
     fn zeros<'g>(like: E<'g>, like_dtype: DType, dtype: DType, shape: &[Dim]) -> E<'g> {
-        let zero = like.number(0.0);
+        let zero = like.scalar_constant(0.0);
         let zero = if like_dtype == dtype { zero } else { zero.apply(Cast { to: dtype }, &[zero]) };
         zero.broadcast_to(shape)
     }
@@ -257,7 +259,7 @@ impl Structural for Conv {
             _ => Err(Diag::new("dtype", At::Operand(1), format!("a convolution of {args:?}"), "cast one side")),
         }
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
         let number = |n: &Dim| n.as_number().expect("an access form has sizes of numbers");
         let (lhs, rhs, spatial) = (args[0], args[1], self.windows.len());
         let parts = self.group_count() as i64;
@@ -271,26 +273,31 @@ impl Structural for Conv {
         let axes = axes.chain(extents.iter().map(|e| axis(NestAxisRole::Parallel)(e[2])));
         let axes = axes.chain([axis(NestAxisRole::Reduced)(inputs)]);
         let axes = axes.chain(extents.iter().map(|e| axis(NestAxisRole::Windowed)(e[1])));
-        let sum = |outer: Option<i64>, own: usize| Position {
+        let sum = |outer: Option<i64>, own: usize| AffinePosition {
             terms: outer.map(|stride| (group, stride.max(1))).into_iter().chain([(own, 1)]).collect(),
-            ..Position::from_axis(own)
+            ..AffinePosition::from_axis(own)
         };
-        let empty = || vec![Position::from_axis(0); spatial + 2];
+        let empty = || vec![AffinePosition::from_axis(0); spatial + 2];
         let (mut of_lhs, mut of_rhs, mut of_out) = (empty(), empty(), empty());
         of_lhs[self.lhs[0]] = sum((self.batch_groups > 1).then_some(batches), 0);
         of_lhs[self.lhs[1]] = sum((self.groups > 1).then_some(inputs), feature);
         of_rhs[self.rhs[0]] = sum(Some(outputs), 2);
-        of_rhs[self.rhs[1]] = Position::from_axis(feature);
-        of_out[self.out[0]] = Position::from_axis(0);
+        of_rhs[self.rhs[1]] = AffinePosition::from_axis(feature);
+        of_out[self.out[0]] = AffinePosition::from_axis(0);
         of_out[self.out[1]] = sum(Some(outputs), 2);
         for (i, own) in self.windows.iter().enumerate() {
             of_lhs[self.lhs[2 + i]] = own.operand_position(3 + i, first + i);
-            of_rhs[self.rhs[2 + i]] = Position::from_axis(first + i);
-            of_out[self.out[2 + i]] = Position::from_axis(3 + i);
+            of_rhs[self.rhs[2 + i]] = AffinePosition::from_axis(first + i);
+            of_out[self.out[2 + i]] = AffinePosition::from_axis(3 + i);
         }
-        Access::Nest(Nest { axes: axes.collect(), operands: vec![of_lhs, of_rhs], result: of_out, op: ScalarOp::Add })
+        AccessForm::Nest(LoopNest {
+            axes: axes.collect(),
+            operands: vec![of_lhs, of_rhs],
+            result: of_out,
+            op: ScalarOp::Add,
+        })
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let size = batch.size.as_number().and_then(|n| usize::try_from(n).ok()).expect("rules have sizes of numbers");
         let shapes = [args[0].shape, args[1].shape];
         let shape = self.infer(&shapes, &Facts::default()).expect("the operation has been inferred");

@@ -1,5 +1,7 @@
 //! Elementwise operations with a second type or an attribute, which are therefore not in the scalar table.
-use super::{Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, first_dtype};
+use super::{
+    AccessForm, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch, check_arity, first_dtype,
+};
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
 use crate::{DType, Dim, E, Facts};
@@ -66,11 +68,11 @@ macro_rules! elementwise {
                 let rule: fn(&$Op, DType) -> Result<DType, Diag> = $dtype;
                 rule(self, first_dtype(args)?)
             }
-            fn access(&self, _: &[&[Dim]]) -> Access {
-                let form: fn(&$Op) -> Access = $access;
+            fn access(&self, _: &[&[Dim]]) -> AccessForm {
+                let form: fn(&$Op) -> AccessForm = $access;
                 form(self)
             }
-            fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+            fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
                 let x = batch.batch_first_operand(0, &args[0]);
                 Some(x.apply(self.clone(), &[x]))
             }
@@ -94,7 +96,7 @@ macro_rules! elementwise {
         }
     };
 }
-elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), |op, _, dx| {
+elementwise!(Cast "cast" to |_| AccessForm::Cast, |op, _| Ok(op.to), |op, _, dx| {
     // A conversion to integers has no derivative.
     op.to.is_float().then(|| dx.apply(op.clone(), &[dx]))
 }, |op, from, y| {
@@ -104,7 +106,7 @@ elementwise!(Cast "cast" to |_| Access::Cast, |op, _| Ok(op.to), |op, _, dx| {
     (Cast { to: DType::I32 }, &[DType::F32]),
     (Cast { to: DType::F32 }, &[DType::I32]),
 ]);
-elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
+elementwise!(Bitcast "bitcast" to |_| AccessForm::Bitcast, |op, from| {
     if from.bytes() == op.to.bytes() && from != DType::Bool && op.to != DType::Bool {
         return Ok(op.to);
     }
@@ -115,7 +117,7 @@ elementwise!(Bitcast "bitcast" to |_| Access::Bitcast, |op, from| {
     let all: Vec<DType> = DType::ALL.iter().copied().filter(fits).collect();
     all.get(from.draw_below(all.len())).copied()
 }, [(Bitcast { to: DType::U32 }, &[DType::F32] as &'static [DType])]);
-elementwise!(Powi "powi" exponent |op| Access::Powi(op.exponent), |_, from| {
+elementwise!(Powi "powi" exponent |op| AccessForm::Powi(op.exponent), |_, from| {
     if from == DType::Bool {
         return Err(Diag::new("dtype", At::Operand(0), "a power of bool".into(), "a number type"));
     }

@@ -1,7 +1,7 @@
 //! Running folds along an axis, such as running sums.
 use super::{
-    Access, Batch, Concat, OpTestCase, RandomKernelGenerator, Reverse, RuleOperand, Slice, Structural, check_arity,
-    check_axes, check_monoid, draw, draw::draw_operand_axis,
+    AccessForm, Concat, OpTestCase, RandomKernelGenerator, Reverse, RuleOperand, Slice, Structural, VmapBatch,
+    check_arity, check_axes, check_monoid, draw, draw::draw_operand_axis,
 };
 use crate::diag::Diag;
 use crate::emit::Term;
@@ -86,7 +86,7 @@ impl Cumulative {
         (woven(even.0, odd.0), woven(even.1, odd.1))
     }
 
-    /// Combines two values elementwise, with their tangents.
+    /// Combines two values elementwise by the operation's monoid, and returns the result with its tangent.
     fn combine_duals<'g>(&self, (a, da): DualValue<'g>, (b, db): DualValue<'g>) -> DualValue<'g> {
         let y = a.emit(Term::Scalar(self.op), &[a, b]);
         let d = self.op.jvp(&[a, b], y, &[Some(da), Some(db)]);
@@ -114,10 +114,10 @@ impl Structural for Cumulative {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         check_monoid(Self::NAME, self.op, args)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Scan { op: self.op, axis: self.axis, reverse: self.reverse }
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Scan { op: self.op, axis: self.axis, reverse: self.reverse }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Cumulative { axis: self.axis + 1, ..self.clone() }, &[x]))
     }

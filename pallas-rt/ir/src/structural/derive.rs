@@ -3,7 +3,7 @@ use super::{Broadcast, Cast, Reduce, Reshape, Scatter, StructuralOp, Transpose};
 use crate::emit::Term;
 use crate::{DType, Dim, E, ScalarOp};
 
-/// An operand in a derivative or batching rule.
+/// An operand in a derivative or `vmap` rule: its value, shape and element type.
 #[derive(Clone, Copy)]
 pub struct RuleOperand<'a, 'g> {
     /// The operand's value.
@@ -14,9 +14,10 @@ pub struct RuleOperand<'a, 'g> {
     pub dtype: DType,
 }
 
-/// The batch axis in [`Structural::batched`](super::Structural::batched).
+/// The batch in a `vmap` rule ([`Structural::batched`](super::Structural::batched)): its extent, and its axis in each
+/// operand.
 #[derive(Clone, Debug)]
-pub struct Batch<'a> {
+pub struct VmapBatch<'a> {
     /// Extent of the batch axis.
     pub size: Dim,
     /// Position of the batch axis in each operand; `None` if the operand does not have it.
@@ -24,19 +25,19 @@ pub struct Batch<'a> {
 }
 
 impl<'g> E<'g> {
-    /// Appends a structural operation.
+    /// Appends the structural operation `op` with the operands `args`, and returns its result.
     pub fn apply(self, op: impl Into<StructuralOp>, args: &[E<'g>]) -> E<'g> {
         self.emit(Term::Structural(op.into()), args)
     }
     /// A scalar constant of this value's type.
-    pub fn number(self, x: f64) -> E<'g> {
+    pub fn scalar_constant(self, x: f64) -> E<'g> {
         self.emit(Term::Number(x), &[self])
     }
-    /// Reshapes the value.
+    /// Appends a reshape of the value to the shape `to`, which keeps the elements in row-major order.
     pub(super) fn reshape(self, to: &[Dim]) -> E<'g> {
         self.apply(Reshape { to: to.to_vec() }, &[self])
     }
-    /// Broadcasts the value.
+    /// Appends a broadcast of the value, a scalar or of the same rank as the result, to the shape `to`.
     pub(super) fn broadcast_to(self, to: &[Dim]) -> E<'g> {
         self.apply(Broadcast::to(to.to_vec()), &[self])
     }
@@ -46,7 +47,7 @@ impl<'g> E<'g> {
     }
 }
 
-impl Batch<'_> {
+impl VmapBatch<'_> {
     /// The shape with the batch axis added at the front.
     pub(super) fn batch_first_shape(&self, shape: &[Dim]) -> Vec<Dim> {
         [std::slice::from_ref(&self.size), shape].concat()
@@ -71,7 +72,8 @@ pub(super) fn shift_axes(axes: &[usize]) -> Vec<usize> {
     axes.iter().map(|a| a + 1).collect()
 }
 
-/// The tangent of an operation that is linear in all operands together: the operation on their tangents.
+/// The tangent of an operation that is linear in all operands together: the operation on their tangents, with zeros for
+/// operands that have none; `None` if no operand has a tangent.
 pub(super) fn linear_jvp<'g>(
     op: &(impl Into<StructuralOp> + Clone),
     args: &[RuleOperand<'_, 'g>],
@@ -97,6 +99,6 @@ pub(super) fn cotangent_of_gathered<'g>(
     }
     let cast = |x: E<'g>, to| x.apply(Cast { to }, &[x]);
     let cotangent = cast(cotangent, wide);
-    let zeros = cotangent.number(0.0).broadcast_to(operand.shape);
+    let zeros = cotangent.scalar_constant(0.0).broadcast_to(operand.shape);
     cast(cotangent.apply(op, &[zeros, index, cotangent]), own)
 }

@@ -1,6 +1,6 @@
 //! Contraction of two operands: sums of products.
 use super::{
-    Access, Batch, Cast, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, Transpose, check_arity,
+    AccessForm, Cast, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, Transpose, VmapBatch, check_arity,
     check_axes, draw::draw_operand_axis,
 };
 use crate::diag::{At, Diag, shape, size_mismatch_help};
@@ -22,7 +22,7 @@ pub struct Dot {
 }
 
 impl Dot {
-    /// The matrix product `[m, k] · [k, n]`.
+    /// Creates the matrix product `[m, k] · [k, n]`, with products, sums and result of type `acc`.
     pub fn matmul(acc: DType) -> Self {
         Dot { batch: vec![], contract: vec![(1, 0)], acc }
     }
@@ -170,10 +170,10 @@ impl Structural for Dot {
             _ => Err(Diag::new("dtype", At::Operand(1), format!("a dot of {args:?}"), "cast one side")),
         }
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Contract { batch: self.batch.clone(), contract: self.contract.clone() }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         // Pairs of axes for operands that have the batch axis in front.
         let behind = |has: [bool; 2]| {
             move |p: &[(usize, usize)]| {

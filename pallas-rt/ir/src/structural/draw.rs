@@ -11,7 +11,7 @@ pub trait RandomKernelGenerator {
     /// Appends a scalar constant as the next operand.
     fn append_constant(&mut self, x: Literal);
     /// Brings the elements of the last chosen operand, which are i32, into `0..end`.
-    fn clamp_operand(&mut self, end: usize);
+    fn clamp_last_operand(&mut self, end: usize);
     /// Draws an element type that the kernel's devices support.
     fn draw_dtype(&mut self) -> DType;
     /// Shape of most tiles of the kernel.

@@ -1,7 +1,8 @@
 //! Gather: windows of an operand at positions given by data.
 use super::indexed::{DimensionNumbers, check_index_dtype, clamp_starts};
 use super::{
-    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Scatter, Structural, Windows, check_arity,
+    AccessForm, IndexedWindows, OpTestCase, RandomKernelGenerator, RuleOperand, Scatter, Structural, VmapBatch,
+    check_arity,
     derive::{cotangent_of_gathered, shift_axes},
     join_with_commas,
 };
@@ -48,8 +49,8 @@ impl Gather {
             vector: self.index_vector_dim,
         }
     }
-    /// The windows, for indices of this rank.
-    pub fn windows(&self, index_rank: usize) -> Windows {
+    /// Returns the windows of the operand that this gather reads, for indices of rank `index_rank`.
+    pub fn windows(&self, index_rank: usize) -> IndexedWindows {
         self.dimension_numbers().windows(&self.slice_sizes, index_rank)
     }
     /// The scatter that writes the elements which this operation reads, combined by `op`.
@@ -120,17 +121,17 @@ impl Structural for Gather {
             Ok(axis) => self.slice_sizes[axis].clone(),
             Err(axis) => index[axis].clone(),
         };
-        Ok(self.dimension_numbers().axis_origins(x.len(), index.len()).into_iter().map(size).collect())
+        Ok(self.dimension_numbers().windows_axis_origins(x.len(), index.len()).into_iter().map(size).collect())
     }
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         check_arity(Self::NAME, args.len(), 2)?;
         check_index_dtype(Self::NAME, args[1])?;
         Ok(args[0])
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
-        Access::Gather { windows: self.windows(args[1].len()), checked: false }
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
+        AccessForm::Gather { windows: self.windows(args[1].len()), checked: false }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let [of_x, of_index] = [0, 1].map(|i| batch.axes[i].is_some());
         let all = [0, 1]
             .map(|i| if batch.axes[i].is_some() { batch.batch_first_operand(i, &args[i]) } else { args[i].value });

@@ -1,5 +1,5 @@
 //! Shared parts of gather and scatter: StableHLO's dimension numbers, and which starts fit.
-use super::{Broadcast, Concat, Reduce, RuleOperand, WindowAxis, Windows, check_axes};
+use super::{Broadcast, Concat, IndexedWindows, Reduce, RuleOperand, WindowAxis, check_axes};
 use crate::diag::{At, Diag, shape, size_mismatch_help};
 use crate::dim::SizeComparison;
 use crate::{DType, Dim, E, Facts, ScalarOp};
@@ -24,7 +24,7 @@ pub(super) struct DimensionNumbers<'a> {
 }
 
 impl DimensionNumbers<'_> {
-    /// Error about these dimension numbers.
+    /// Returns `Err` with a diagnostic at `at` that consists of the operation's name, the problem `found`, and `help`.
     fn indices_error(&self, at: At, found: String, help: impl Into<String>) -> Result<(), Diag> {
         Err(Diag::new("indices", at, format!("`{}`: {found}", self.name), help))
     }
@@ -92,7 +92,7 @@ impl DimensionNumbers<'_> {
 
     /// Origin of each axis of the windows' array (the result of a gather, the updates of a scatter): `Ok` with an axis
     /// of the operand, or `Err` with one of the indices.
-    pub(super) fn axis_origins(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
+    pub(super) fn windows_axis_origins(&self, rank: usize, index_rank: usize) -> Vec<Result<usize, usize>> {
         let (mut kept, mut positions) =
             (self.operand_axes_in_windows(rank).into_iter(), self.index_axes_without_vector(index_rank));
         let axis = |axis| match self.window.contains(&axis) {
@@ -102,10 +102,10 @@ impl DimensionNumbers<'_> {
         (0..self.windows_rank(index_rank)).map(axis).collect()
     }
 
-    /// The windows as the access forms of gather and scatter state them, with the extents `sizes` along the operand's
-    /// axes.
-    pub(super) fn windows(&self, sizes: &[Dim], index_rank: usize) -> Windows {
-        let axes = self.axis_origins(sizes.len(), index_rank);
+    /// Returns the windows that the dimension numbers describe, with `sizes` elements along the axes of the operand,
+    /// for indices of rank `index_rank`.
+    pub(super) fn windows(&self, sizes: &[Dim], index_rank: usize) -> IndexedWindows {
+        let axes = self.windows_axis_origins(sizes.len(), index_rank);
         let index: Vec<usize> = (0..axes.len()).filter(|&axis| axes[axis].is_err()).collect();
         let batch = |axis: usize| {
             let pair = self.batching.iter().position(|&a| a == axis)?;
@@ -117,7 +117,7 @@ impl DimensionNumbers<'_> {
             size: sizes[axis].clone(),
         };
         let vector = (self.vector < index_rank).then_some(self.vector);
-        Windows { axes: (0..sizes.len()).map(window).collect(), index, vector }
+        IndexedWindows { axes: (0..sizes.len()).map(window).collect(), index, vector }
     }
 }
 
@@ -130,13 +130,14 @@ pub(super) fn check_index_dtype(name: &str, index: DType) -> Result<(), Diag> {
 }
 
 /// Clamps starts such that their windows are inside of the operand.
-pub(super) fn clamp_starts<'g>(windows: &Windows, operand: &[Dim], index: &RuleOperand<'_, 'g>) -> E<'g> {
-    let last = windows.highest_starts(operand);
+pub(super) fn clamp_starts<'g>(windows: &IndexedWindows, operand: &[Dim], index: &RuleOperand<'_, 'g>) -> E<'g> {
+    let last = windows.max_starts(operand);
     let highest = match last[..] {
         [] => return index.value,
         [first, ..] if last.iter().all(|&n| n == first) => index.value.like(first as f64),
         _ => {
-            let each: Vec<E<'g>> = last.iter().map(|&n| index.value.number(n as f64).reshape(&[1i64.into()])).collect();
+            let each: Vec<E<'g>> =
+                last.iter().map(|&n| index.value.scalar_constant(n as f64).reshape(&[1i64.into()])).collect();
             let all = each[0].apply(Concat { axis: 0 }, &each);
             let axis = windows.vector.expect("vectors of several starts have an axis");
             all.apply(Broadcast { to: index.shape.to_vec(), dims: vec![axis] }, &[all])
@@ -147,7 +148,12 @@ pub(super) fn clamp_starts<'g>(windows: &Windows, operand: &[Dim], index: &RuleO
 
 /// A bool for each element of the windows' array (the result of a gather, the updates of a scatter), which has shape
 /// `shape`: true if its window is inside of the operand.
-pub(super) fn inside_mask<'g>(windows: &Windows, operand: &[Dim], index: &RuleOperand<'_, 'g>, shape: &[Dim]) -> E<'g> {
+pub(super) fn in_bounds_mask<'g>(
+    windows: &IndexedWindows,
+    operand: &[Dim],
+    index: &RuleOperand<'_, 'g>,
+    shape: &[Dim],
+) -> E<'g> {
     let is_held = index.value.eq(clamp_starts(windows, operand, index));
     let mut all = is_held.select(index.value.like(1.0), index.value.zero());
     if let Some(axis) = windows.vector {

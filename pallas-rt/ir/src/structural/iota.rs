@@ -1,6 +1,6 @@
 //! Coordinates along an axis.
 use super::{
-    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, check_axes,
+    AccessForm, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch, check_arity, check_axes,
     join_with_commas,
 };
 use crate::diag::{At, Diag};
@@ -50,10 +50,10 @@ impl Structural for Iota {
         }
         Ok(self.dtype)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Iota { axis: self.axis }
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Iota { axis: self.axis }
     }
-    fn batched<'g>(&self, _: &[RuleOperand<'_, 'g>], _: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, _: &[RuleOperand<'_, 'g>], _: &VmapBatch<'_>) -> Option<E<'g>> {
         None
     }
     fn jvp<'g>(&self, _: &[RuleOperand<'_, 'g>], _: E<'g>, _: &[Option<E<'g>>]) -> Option<E<'g>> {

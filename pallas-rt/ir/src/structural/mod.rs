@@ -8,10 +8,10 @@ mod methods;
 mod nest;
 mod window;
 
-pub use access::{Access, AffineIndex, MapPiece, SortOrder, WindowAxis, Windows};
-pub use derive::{Batch, RuleOperand};
+pub use access::{AccessForm, AffineIndex, IndexedWindows, MapPiece, SortOrder, WindowAxis};
+pub use derive::{RuleOperand, VmapBatch};
 pub use draw::RandomKernelGenerator;
-pub use nest::{Nest, NestAxisRole, NestLoop, Position};
+pub use nest::{AffinePosition, LoopNest, NestAxisRole, NestLoop};
 pub use window::WindowDim;
 
 use crate::diag::{At, Diag, shape};
@@ -42,10 +42,10 @@ pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     /// Types the operation is not defined for.
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag>;
     /// Returns the access form for operands that `infer` has accepted.
-    fn access(&self, args: &[&[Dim]]) -> Access;
+    fn access(&self, args: &[&[Dim]]) -> AccessForm;
     /// The `vmap` rule: applies the operation to operands some of which have an extra batch axis; the result has that
     /// axis first. `None` if there are no operands.
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>>;
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>>;
     /// The forward derivative: the tangent of the result `y`, given those of the operands; `None` for zero.
     fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], y: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>>;
     /// The reverse derivative: the cotangent of each operand in which the operation is linear, given that of the
@@ -58,7 +58,8 @@ pub trait Structural: Clone + Eq + std::hash::Hash + Debug + Display + Sized {
     fn samples() -> Vec<OpTestCase<Self>>;
 }
 
-/// A test case of a structural operation.
+/// Test case of a structural operation: shapes of the operands with symbolic sizes, element types, and values of the
+/// sizes.
 #[derive(Clone, Debug)]
 pub struct OpTestCase<O> {
     /// The operation with its attributes.
@@ -119,12 +120,13 @@ macro_rules! structural_ops {
             pub fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
                 match self { $(Self::$Op(op) => op.dtype(args)),* }
             }
-            /// The access form: see [`Structural::access`].
-            pub fn access(&self, args: &[&[Dim]]) -> Access {
+            /// Returns the access form, by which backends make each element of the result from elements of the
+            /// operands: see [`Structural::access`].
+            pub fn access(&self, args: &[&[Dim]]) -> AccessForm {
                 match self { $(Self::$Op(op) => op.access(args)),* }
             }
             /// Applies the `vmap` rule: see [`Structural::batched`].
-            pub fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+            pub fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
                 match self { $(Self::$Op(op) => op.batched(args, batch)),* }
             }
             /// The tangent of the result: see [`Structural::jvp`].
@@ -257,7 +259,8 @@ fn check_monoid(name: &str, op: crate::ScalarOp, args: &[DType]) -> Result<DType
             format!("it folds by {}", join_with_commas(&monoids)),
         ));
     }
-    op.infer(&[dtype, dtype]).map_err(|m| Diag::new("dtype", At::Operand(0), format!("`{name}`: {m}"), "cast it first"))
+    op.infer_dtype(&[dtype, dtype])
+        .map_err(|m| Diag::new("dtype", At::Operand(0), format!("`{name}`: {m}"), "cast it first"))
 }
 
 /// Joins items as in `1, 2, 3`.

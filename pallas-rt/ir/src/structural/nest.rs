@@ -8,7 +8,7 @@
 //! A convolution is the nest of two operands whose elements are multiplied; a windowed reduction is the nest of one.
 use crate::ScalarOp;
 
-/// Relation of an axis of a nest to the result.
+/// Role of a loop of a nest: its iterations give different elements of the result, or are folded into one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NestAxisRole {
     /// Each index of the axis gives another element of the result.
@@ -19,7 +19,7 @@ pub enum NestAxisRole {
     Windowed,
 }
 
-/// One loop of a nest.
+/// One loop of a loop nest: its number of iterations, and its relation to the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NestLoop {
     /// Number of iterations.
@@ -31,7 +31,7 @@ pub struct NestLoop {
 /// Position along one dimension of an array, as a function of the loops' indices:
 /// `(Σ stride · axis + offset) / dilation`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Position {
+pub struct AffinePosition {
     /// Pairs (axis of the nest, stride); strides are at least 1.
     pub terms: Vec<(usize, i64)>,
     /// Constant term.
@@ -43,24 +43,25 @@ pub struct Position {
 
 /// Loops that fold elements of operands, or products of them, into a result.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Nest {
+pub struct LoopNest {
     /// The loops, outermost first.
     pub axes: Vec<NestLoop>,
     /// Positions in each operand. Elements of several operands are multiplied.
-    pub operands: Vec<Vec<Position>>,
+    pub operands: Vec<Vec<AffinePosition>>,
     /// Position in the result, which has one element for each index of the parallel axes: along each dimension the
     /// terms are the digits of a mixed-radix number, the greatest stride first.
-    pub result: Vec<Position>,
+    pub result: Vec<AffinePosition>,
     /// The monoid that folds. Where an operand has no element, nothing is folded.
     pub op: ScalarOp,
 }
 
-impl Position {
+impl AffinePosition {
     /// The position that equals the index of an axis.
-    pub fn from_axis(axis: usize) -> Position {
-        Position { terms: vec![(axis, 1)], offset: 0, dilation: 1 }
+    pub fn from_axis(axis: usize) -> AffinePosition {
+        AffinePosition { terms: vec![(axis, 1)], offset: 0, dilation: 1 }
     }
-    /// Evaluates the position for these indices of the loops; `None` between elements.
+    /// Evaluates the position for these indices of the loops; `None` if it lies between two elements, as `dilation`
+    /// spreads them.
     pub fn evaluate(&self, indices: &[i64]) -> Option<i64> {
         let sum = self.offset + self.terms.iter().map(|&(axis, stride)| stride * indices[axis]).sum::<i64>();
         (sum % self.dilation == 0).then(|| sum / self.dilation)
@@ -71,13 +72,13 @@ impl Position {
         (self.offset, self.offset + self.terms.iter().map(most).sum::<i64>())
     }
     /// Returns true if every position is an element of a dimension of this extent.
-    pub fn is_inside(&self, axes: &[NestLoop], extent: i64) -> bool {
+    pub fn is_always_inside(&self, axes: &[NestLoop], extent: i64) -> bool {
         let (least, most) = self.sum_range(axes);
         self.dilation == 1 && least >= 0 && most < extent
     }
 }
 
-impl Nest {
+impl LoopNest {
     /// Indices of the parallel axes if `wants_parallel` is true, otherwise of the folded ones.
     fn axes_by_role(&self, wants_parallel: bool) -> Vec<usize> {
         (0..self.axes.len()).filter(|&a| (self.axes[a].role == NestAxisRole::Parallel) == wants_parallel).collect()
@@ -94,13 +95,14 @@ impl Nest {
     pub fn is_empty(&self) -> bool {
         self.axes.iter().any(|axis| axis.extent == 0)
     }
-    /// Number of elements that are folded into one of the result, if operands had an element everywhere.
+    /// Number of iterations of the folded loops together, which is the number of elements folded into one of the result
+    /// if every operand has an element at every position.
     pub fn folded_count(&self) -> usize {
         self.folded_axes().iter().map(|&a| self.axes[a].extent.max(0) as usize).product()
     }
     /// Row-major index, in an array of this shape, of the element at `positions` for these indices of the loops; `None`
     /// if there is no element.
-    pub fn flat_index(positions: &[Position], indices: &[i64], shape: &[usize]) -> Option<usize> {
+    pub fn flat_index(positions: &[AffinePosition], indices: &[i64], shape: &[usize]) -> Option<usize> {
         positions.iter().zip(shape).try_fold(0, |flat, (position, &n)| {
             let i = usize::try_from(position.evaluate(indices)?).ok().filter(|&i| i < n)?;
             Some(flat * n + i)
@@ -108,7 +110,7 @@ impl Nest {
     }
     /// Splits the nest into nests without dilations which together compute the same: each covers evenly spaced indices
     /// of the loops, at which all positions are elements.
-    pub fn split_dilation(&self) -> Vec<Nest> {
+    pub fn split_dilation(&self) -> Vec<LoopNest> {
         let dilated = self.operands.iter().flatten().find(|p| p.dilation > 1).cloned();
         let Some(position) = dilated else { return vec![self.clone()] };
         let step = |stride: i64| position.dilation / gcd(stride, position.dilation);

@@ -1,7 +1,7 @@
 //! Padding of a tile with a scalar.
 use super::{
-    Access, AffineIndex, Batch, Broadcast, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Slice, Structural,
-    check_arity, derive::linear_jvp, draw, join_with_commas,
+    AccessForm, AffineIndex, Broadcast, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Slice, Structural,
+    VmapBatch, check_arity, derive::linear_jvp, draw, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -62,16 +62,16 @@ impl Structural for Pad {
             _ => Err(Diag::new("dtype", At::Operand(1), format!("a pad of {args:?}"), "the value has the tile's type")),
         }
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
         let rank = self.low.len();
-        let index = (0..rank).map(|i| AffineIndex::shifted(i, &Dim::from(0i64) - &self.low[i])).collect();
+        let index = (0..rank).map(|i| AffineIndex::from_axis_with_offset(i, &Dim::from(0i64) - &self.low[i])).collect();
         let bounds = (0..rank).map(|i| (i, self.low[i].clone(), &self.low[i] + &args[0][i])).collect();
-        Access::Map(vec![
+        AccessForm::Map(vec![
             MapPiece { operand: 0, index, bounds },
             MapPiece { operand: 1, index: vec![], bounds: vec![] },
         ])
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let zero = [Dim::from(0i64)];
         let pad = Pad { low: [&zero, &self.low[..]].concat(), high: [&zero, &self.high[..]].concat() };
@@ -79,11 +79,11 @@ impl Structural for Pad {
             return Some(x.apply(pad, &[x, args[1].value]));
         }
         // Each example has its own value: it is selected where the padded tile of ones is 0.
-        let inside = x.like(1.0).apply(pad.clone(), &[x.like(1.0), x.number(0.0)]);
+        let inside = x.like(1.0).apply(pad.clone(), &[x.like(1.0), x.scalar_constant(0.0)]);
         let rows = args[0].shape.iter().zip(&self.low).zip(&self.high).map(|((n, low), high)| &(low + n) + high);
         let to: Vec<Dim> = [batch.size.clone()].into_iter().chain(rows).collect();
         let value = args[1].value.apply(Broadcast { to, dims: vec![0] }, &[args[1].value]);
-        let padded = x.apply(pad, &[x, x.number(0.0)]);
+        let padded = x.apply(pad, &[x, x.scalar_constant(0.0)]);
         Some(inside.ne(inside.zero()).select(padded, value))
     }
     fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {

@@ -1,7 +1,8 @@
 //! Reductions: folds over axes, which stay with extent 1 or are dropped.
 use super::{
-    Access, Batch, Broadcast, Cumulative, OpTestCase, Pad, RandomKernelGenerator, RuleOperand, Slice, Structural,
-    check_arity, check_axes, check_monoid, derive::shift_axes, draw, draw::draw_operand_axis, join_with_commas,
+    AccessForm, Broadcast, Cumulative, OpTestCase, Pad, RandomKernelGenerator, RuleOperand, Slice, Structural,
+    VmapBatch, check_arity, check_axes, check_monoid, derive::shift_axes, draw, draw::draw_operand_axis,
+    join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -66,7 +67,8 @@ fn parse_keep_attribute(attributes: &Attributes<'_>) -> Result<bool, String> {
     if attributes.has("keep") { attributes.value("keep") } else { Ok(true) }
 }
 
-/// Shape of a reduction's result.
+/// Returns the shape of the result of the reduction `name` of one operand over `axes`: they stay with extent 1 if
+/// `keep`, and are dropped otherwise.
 fn infer_reduced_shape(name: &str, axes: &[usize], keep: bool, args: &[&[Dim]]) -> Result<Vec<Dim>, Diag> {
     check_arity(name, args.len(), 1)?;
     check_axes(name, axes, args[0])?;
@@ -93,7 +95,7 @@ fn exclusive_cumprod<'g>(x: E<'g>, shape: &[Dim], axis: usize, reverse: bool) ->
     } else {
         low[axis] = 1i64.into()
     }
-    cut.apply(Pad { low, high }, &[cut, cut.number(1.0)])
+    cut.apply(Pad { low, high }, &[cut, cut.scalar_constant(1.0)])
 }
 
 impl Structural for Reduce {
@@ -114,10 +116,10 @@ impl Structural for Reduce {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         check_monoid(Self::NAME, self.op, args)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Fold { op: self.op, axes: self.axes.clone() }
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Fold { op: self.op, axes: self.axes.clone() }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Reduce { axes: shift_axes(&self.axes), ..self.clone() }, &[x]))
     }
@@ -222,10 +224,10 @@ impl Structural for ArgReduce {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         check_monoid(Self::NAME, ScalarOp::Maximum, args).map(|_| DType::I32)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Arg { max: self.max, axis: self.axis }
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Arg { max: self.max, axis: self.axis }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgReduce { axis: self.axis + 1, ..*self }, &[x]))
     }

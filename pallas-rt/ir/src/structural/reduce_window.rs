@@ -1,7 +1,7 @@
 //! Windowed reductions: folds of the elements that a window sees at each of its positions.
 use super::{
-    Access, Batch, Nest, NestAxisRole, NestLoop, OpTestCase, Position, RandomKernelGenerator, RuleOperand, Structural,
-    WindowDim, check_arity, check_monoid, derive::linear_jvp, draw, join_with_commas, window,
+    AccessForm, AffinePosition, LoopNest, NestAxisRole, NestLoop, OpTestCase, RandomKernelGenerator, RuleOperand,
+    Structural, VmapBatch, WindowDim, check_arity, check_monoid, derive::linear_jvp, draw, join_with_commas, window,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -85,7 +85,7 @@ impl Structural for ReduceWindow {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         check_monoid(Self::NAME, self.op, args)
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
         let rank = self.size.len();
         let number = |n: Dim| n.as_number().expect("an access form has sizes of numbers");
         let place = |axis: usize| NestLoop {
@@ -93,14 +93,14 @@ impl Structural for ReduceWindow {
             role: NestAxisRole::Parallel,
         };
         let element = |&extent: &i64| NestLoop { extent, role: NestAxisRole::Windowed };
-        Access::Nest(Nest {
+        AccessForm::Nest(LoopNest {
             axes: (0..rank).map(place).chain(self.size.iter().map(element)).collect(),
             operands: vec![(0..rank).map(|axis| self.windows[axis].operand_position(axis, rank + axis)).collect()],
-            result: (0..rank).map(Position::from_axis).collect(),
+            result: (0..rank).map(AffinePosition::from_axis).collect(),
             op: self.op,
         })
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let size = [&[1], &self.size[..]].concat();
         let windows = [&[WindowDim::PLAIN], &self.windows[..]].concat();

@@ -1,7 +1,7 @@
 //! Reshape: the same elements in row-major order with another shape.
 use super::{
-    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, derive::linear_jvp, draw,
-    first_dtype, join_with_commas,
+    AccessForm, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch, check_arity, derive::linear_jvp,
+    draw, first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::SizeComparison;
@@ -48,10 +48,10 @@ impl Structural for Reshape {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Flat
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Flat
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         Some(batch.batch_first_operand(0, &args[0]).reshape(&batch.batch_first_shape(&self.to)))
     }
     fn jvp<'g>(&self, args: &[RuleOperand<'_, 'g>], _: E<'g>, tangents: &[Option<E<'g>>]) -> Option<E<'g>> {

@@ -1,7 +1,8 @@
 //! Reversal: elements in opposite order along axes.
 use super::{
-    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity,
-    check_axes, derive::linear_jvp, derive::shift_axes, draw::draw_operand_axis, first_dtype, join_with_commas,
+    AccessForm, AffineIndex, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch,
+    check_arity, check_axes, derive::linear_jvp, derive::shift_axes, draw::draw_operand_axis, first_dtype,
+    join_with_commas,
 };
 use crate::diag::Diag;
 use crate::parse::Attributes;
@@ -42,15 +43,15 @@ impl Structural for Reverse {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args)
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
         let last = |i: usize| &args[0][i] - &Dim::from(1i64);
         let turned = |i: usize| AffineIndex { axis: Some(i), stride: (-1i64).into(), offset: last(i) };
         let index = (0..args[0].len())
             .map(|i| if self.axes.contains(&i) { turned(i) } else { AffineIndex::from_axis(i) })
             .collect();
-        Access::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
+        AccessForm::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Reverse { axes: shift_axes(&self.axes) }, &[x]))
     }

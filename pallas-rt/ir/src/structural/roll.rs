@@ -1,7 +1,7 @@
 //! Circular shift of elements along an axis.
 use super::{
-    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity,
-    check_axes, derive::linear_jvp, draw::draw_operand_axis, first_dtype,
+    AccessForm, AffineIndex, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch,
+    check_arity, check_axes, derive::linear_jvp, draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::Diag;
 use crate::parse::Attributes;
@@ -44,20 +44,25 @@ impl Structural for Roll {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args)
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
         let n = args[0][self.axis].as_number().expect("an access form has sizes of numbers");
         let first = self.shift.rem_euclid(n.max(1));
         let piece = |offset: i64, bounds| {
-            let index =
-                |i| if i == self.axis { AffineIndex::shifted(i, offset.into()) } else { AffineIndex::from_axis(i) };
+            let index = |i| {
+                if i == self.axis {
+                    AffineIndex::from_axis_with_offset(i, offset.into())
+                } else {
+                    AffineIndex::from_axis(i)
+                }
+            };
             MapPiece { operand: 0, index: (0..args[0].len()).map(index).collect(), bounds }
         };
         // The elements that wrapped around to the front, if there are any, then all others.
         let entered = (first > 0).then(|| piece(n - first, vec![(self.axis, 0i64.into(), first.into())]));
         let moved = piece(-first, vec![(self.axis, first.into(), n.into())]);
-        Access::Map(entered.into_iter().chain([moved]).collect())
+        AccessForm::Map(entered.into_iter().chain([moved]).collect())
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Roll { axis: self.axis + 1, ..*self }, &[x]))
     }

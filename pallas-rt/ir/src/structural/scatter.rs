@@ -1,8 +1,8 @@
 //! Scatter: combines windows of an operand, at positions given by data, with updates.
-use super::indexed::{DimensionNumbers, check_index_dtype, inside_mask};
+use super::indexed::{DimensionNumbers, check_index_dtype, in_bounds_mask};
 use super::{
-    Access, Batch, Gather, Iota, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, Windows, check_arity,
-    check_monoid, derive::shift_axes, join_with_commas,
+    AccessForm, Gather, IndexedWindows, Iota, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch,
+    check_arity, check_monoid, derive::shift_axes, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::SizeComparison;
@@ -57,8 +57,9 @@ impl Scatter {
         };
         (0..rank).map(size).collect()
     }
-    /// The windows, for an operand and indices of these ranks.
-    pub fn windows(&self, rank: usize, index_rank: usize, updates: &[Dim]) -> Windows {
+    /// Returns the windows of the operand that this scatter writes, for an operand and indices of these ranks, and
+    /// updates of shape `updates`.
+    pub fn windows(&self, rank: usize, index_rank: usize, updates: &[Dim]) -> IndexedWindows {
         self.dimension_numbers().windows(&self.window_sizes(rank, updates), index_rank)
     }
     /// The gather that reads the elements which this operation writes.
@@ -105,7 +106,8 @@ impl Scatter {
         }
         forms
     }
-    /// The same scatter with another monoid.
+    /// Returns this scatter with `op` as the monoid that combines elements with updates; with `None`, updates replace
+    /// elements.
     fn with_monoid(&self, op: Option<ScalarOp>) -> Scatter {
         Scatter { op, ..self.clone() }
     }
@@ -116,7 +118,7 @@ impl Scatter {
         let count = updates.shape.iter().fold(Dim::from(1i64), |count, n| &count * n);
         let number = index.value.apply(Iota { shape: vec![count], axis: 0, dtype: DType::I32 }, &[]);
         let number = number.reshape(updates.shape);
-        let none = index.value.number(-1.0).broadcast_to(x.shape);
+        let none = index.value.scalar_constant(-1.0).broadcast_to(x.shape);
         let written = none.apply(self.with_monoid(None), &[none, index.value, number]);
         written.apply(read.clone(), &[written, index.value]).eq(number)
     }
@@ -163,7 +165,7 @@ impl Structural for Scatter {
             Ok(axis_of_x) => facts.compare_at_most(&updates[axis], &x[axis_of_x]) != SizeComparison::No,
             Err(axis_of_index) => facts.compare_equal(&updates[axis], &index[axis_of_index]) != SizeComparison::No,
         };
-        let axes = self.dimension_numbers().axis_origins(x.len(), index.len());
+        let axes = self.dimension_numbers().windows_axis_origins(x.len(), index.len());
         let full = |axis: usize| facts.compare_at_most(&1i64.into(), &x[axis]) != SizeComparison::No;
         let has_one = |axes: &[usize]| axes.iter().all(|&axis| full(axis));
         let is_empty = updates.iter().any(|n| n.as_number() == Some(0));
@@ -187,10 +189,10 @@ impl Structural for Scatter {
         }
         self.op.map_or(Ok(args[0]), |op| check_monoid(Self::NAME, op, &args[..1]))
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
-        Access::Scatter { windows: self.windows(args[0].len(), args[1].len(), args[2]), op: self.op }
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
+        AccessForm::Scatter { windows: self.windows(args[0].len(), args[1].len(), args[2]), op: self.op }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let (x, updates) = (batch.batch_first_operand(0, &args[0]), batch.batch_first_operand(2, &args[2]));
         let of_index = batch.axes[1].is_some();
         let index = if of_index { batch.batch_first_operand(1, &args[1]) } else { args[1].value };
@@ -264,7 +266,7 @@ impl Structural for Scatter {
         let windows = self.windows(args[0].shape.len(), index.shape.len(), updates.shape);
         match self.op {
             Some(ScalarOp::Add) => {
-                let mask = inside_mask(&windows, args[0].shape, index, updates.shape);
+                let mask = in_bounds_mask(&windows, args[0].shape, index, updates.shape);
                 vec![Some(cotangent), None, masked(mask)]
             }
             None => vec![Some(put(updates.value.zero())), None, masked(self.last_write_mask(args, &read))],

@@ -1,7 +1,7 @@
 //! Slices: every `stride`-th element of a range along each axis.
 use super::{
-    Access, AffineIndex, Batch, MapPiece, OpTestCase, Pad, RandomKernelGenerator, RuleOperand, Structural, check_arity,
-    derive::linear_jvp, draw, first_dtype, join_with_commas,
+    AccessForm, AffineIndex, MapPiece, OpTestCase, Pad, RandomKernelGenerator, RuleOperand, Structural, VmapBatch,
+    check_arity, derive::linear_jvp, draw, first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::SizeComparison;
@@ -95,12 +95,16 @@ impl Structural for Slice {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
         let index =
             |i: usize| AffineIndex { axis: Some(i), stride: self.stride[i].into(), offset: self.start[i].into() };
-        Access::Map(vec![MapPiece { operand: 0, index: (0..self.start.len()).map(index).collect(), bounds: vec![] }])
+        AccessForm::Map(vec![MapPiece {
+            operand: 0,
+            index: (0..self.start.len()).map(index).collect(),
+            bounds: vec![],
+        }])
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         let (start, stride) = ([&[0], &self.start[..]].concat(), [&[1], &self.stride[..]].concat());
         Some(x.apply(Slice { start, size: batch.batch_first_shape(&self.size), stride }, &[x]))
@@ -119,8 +123,9 @@ impl Structural for Slice {
             high[axis + 1] = &stride - &Dim::from(1i64);
             let pad = Pad { low: vec![0i64.into(); high.len()], high };
             let padded = x.reshape(&apart(&1i64.into()));
-            let merged =
-                padded.apply(pad, &[padded, padded.number(0.0)]).reshape(&[front, &[&n * &stride], back].concat());
+            let merged = padded
+                .apply(pad, &[padded, padded.scalar_constant(0.0)])
+                .reshape(&[front, &[&n * &stride], back].concat());
             // The zeros after the last element are cut off.
             let reached = &(&(&n - &Dim::from(1i64)) * &stride) + &Dim::from(1i64);
             shape[axis] = reached.max(&Dim::from(0i64));
@@ -129,7 +134,7 @@ impl Structural for Slice {
         }
         let low: Vec<Dim> = self.start.iter().map(|&s| Dim::from(s)).collect();
         let high = (0..shape.len()).map(|a| &(&args[0].shape[a] - &low[a]) - &shape[a]).collect();
-        vec![Some(x.apply(Pad { low, high }, &[x, x.number(0.0)]))]
+        vec![Some(x.apply(Pad { low, high }, &[x, x.scalar_constant(0.0)]))]
     }
     fn draw(from: &mut dyn RandomKernelGenerator) -> Option<Self> {
         let dims = from.choose_operand(&draw::accepts_any_type)?.shape;

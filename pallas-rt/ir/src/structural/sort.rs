@@ -1,7 +1,7 @@
 //! Sorting: elements in order along an axis, and the positions that they come from.
 use super::{
-    Access, Batch, OpTestCase, RandomKernelGenerator, RuleOperand, SortOrder, Structural, TakeAlong, check_arity,
-    check_axes, draw::draw_operand_axis, first_dtype,
+    AccessForm, OpTestCase, RandomKernelGenerator, RuleOperand, SortOrder, Structural, TakeAlong, VmapBatch,
+    check_arity, check_axes, draw::draw_operand_axis, first_dtype,
 };
 use crate::diag::{At, Diag, shape};
 use crate::dim::SizeComparison;
@@ -44,10 +44,10 @@ impl Structural for Sort {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Sort { axis: self.axis, order: SortOrder::Ascending, positions: false }
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Sort { axis: self.axis, order: SortOrder::Ascending, positions: false }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Sort { axis: self.axis + 1 }, &[x]))
     }
@@ -113,11 +113,11 @@ impl Structural for ArgSort {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args).map(|_| DType::I32)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
         let order = if self.descending { SortOrder::Descending } else { SortOrder::Ascending };
-        Access::Sort { axis: self.axis, order, positions: true }
+        AccessForm::Sort { axis: self.axis, order, positions: true }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgSort { axis: self.axis + 1, ..*self }, &[x]))
     }
@@ -186,10 +186,10 @@ impl Structural for ArgTopK {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args).map(|_| DType::I32)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
-        Access::Sort { axis: self.axis, order: SortOrder::Largest, positions: true }
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
+        AccessForm::Sort { axis: self.axis, order: SortOrder::Largest, positions: true }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(ArgTopK { axis: self.axis + 1, ..self.clone() }, &[x]))
     }

@@ -1,6 +1,6 @@
 //! Lookup of elements along an axis by a tile of indices.
 use super::{
-    Access, Batch, Gather, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity, check_axes,
+    AccessForm, Gather, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch, check_arity, check_axes,
     derive::cotangent_of_gathered, draw::draw_operand_axis,
 };
 use crate::diag::{At, Diag, shape};
@@ -80,10 +80,10 @@ impl Structural for TakeAlong {
             _ => Err(Diag::new("dtype", At::Operand(1), format!("`take_along_axis` of {args:?}"), "the index is i32")),
         }
     }
-    fn access(&self, args: &[&[Dim]]) -> Access {
-        Access::Gather { windows: self.to_gather(args[0].len()).windows(args[1].len()), checked: true }
+    fn access(&self, args: &[&[Dim]]) -> AccessForm {
+        AccessForm::Gather { windows: self.to_gather(args[0].len()).windows(args[1].len()), checked: true }
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         // Nothing can be looked up in an operand without elements.
         let is_empty = args[0].shape.iter().any(|n| n.as_number() == Some(0));
         if batch.axes[0].is_none() && !is_empty {
@@ -107,7 +107,7 @@ impl Structural for TakeAlong {
             ty.shape.len() == x.shape.len() && (0..x.shape.len()).all(|a| a == axis || ty.shape[a] == x.shape[a])
         };
         from.choose_operand(&|ty| ty.dtype == DType::I32 && beside(ty))?;
-        from.clamp_operand(x.shape[axis]);
+        from.clamp_last_operand(x.shape[axis]);
         Some(TakeAlong { axis })
     }
     fn samples() -> Vec<OpTestCase<Self>> {

@@ -1,7 +1,7 @@
 //! Transposition: axes in another order.
 use super::{
-    Access, AffineIndex, Batch, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, check_arity,
-    check_axes, derive::linear_jvp, derive::shift_axes, draw, first_dtype, join_with_commas,
+    AccessForm, AffineIndex, MapPiece, OpTestCase, RandomKernelGenerator, RuleOperand, Structural, VmapBatch,
+    check_arity, check_axes, derive::linear_jvp, derive::shift_axes, draw, first_dtype, join_with_commas,
 };
 use crate::diag::{At, Diag, shape};
 use crate::parse::Attributes;
@@ -46,12 +46,12 @@ impl Structural for Transpose {
     fn dtype(&self, args: &[DType]) -> Result<DType, Diag> {
         first_dtype(args)
     }
-    fn access(&self, _: &[&[Dim]]) -> Access {
+    fn access(&self, _: &[&[Dim]]) -> AccessForm {
         let to = |axis| self.axes.iter().position(|&a| a == axis).expect("a permutation");
         let index = (0..self.axes.len()).map(|axis| AffineIndex::from_axis(to(axis))).collect();
-        Access::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
+        AccessForm::Map(vec![MapPiece { operand: 0, index, bounds: vec![] }])
     }
-    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &Batch<'_>) -> Option<E<'g>> {
+    fn batched<'g>(&self, args: &[RuleOperand<'_, 'g>], batch: &VmapBatch<'_>) -> Option<E<'g>> {
         let x = batch.batch_first_operand(0, &args[0]);
         Some(x.apply(Transpose { axes: [vec![0], shift_axes(&self.axes)].concat() }, &[x]))
     }

@@ -1,5 +1,5 @@
 //! Arithmetic of windows, shared by convolutions and windowed reductions.
-use super::{Position, join_with_commas};
+use super::{AffinePosition, join_with_commas};
 use crate::Dim;
 use crate::diag::{At, Diag};
 use crate::parse::Attributes;
@@ -46,9 +46,9 @@ impl WindowDim {
     }
     /// Position in the operand, for the loop `position_loop` over window positions and the loop `element_loop` over the
     /// window's elements.
-    pub(super) fn operand_position(&self, position_loop: usize, element_loop: usize) -> Position {
+    pub(super) fn operand_position(&self, position_loop: usize, element_loop: usize) -> AffinePosition {
         let terms = vec![(position_loop, self.stride), (element_loop, self.spacing)];
-        Position { terms, offset: -self.low, dilation: self.dilation }
+        AffinePosition { terms, offset: -self.low, dilation: self.dilation }
     }
     /// The window of the transposed operation, which spreads `position_count` results back over `operand_extent`
     /// elements; its elements are in reverse.
@@ -73,7 +73,8 @@ impl WindowDim {
         let high = apart + window - all - 1 - self.low;
         WindowDim { stride: self.spacing, low: self.low, high, dilation: self.dilation, spacing: self.stride }
     }
-    /// Refuses numbers out of range, and a window without elements.
+    /// Checks that strides, dilations and padding are in range, and that a window of `size` elements has at least one.
+    /// `name` is the operation and `axis` its windowed axis, for messages.
     pub(super) fn check_range(&self, name: &str, axis: usize, size: &Dim) -> Result<(), Diag> {
         let steps = [("stride", self.stride), ("dilation", self.dilation), ("window dilation", self.spacing)];
         if let Some((what, n)) = steps.into_iter().find(|(_, n)| !(1..=MAX_STRIDE_OR_PADDING).contains(n)) {
@@ -104,7 +105,7 @@ fn dilated_extent_i64((n, apart): (i64, i64)) -> i64 {
     ((n - 1) * apart + 1).max(0)
 }
 
-/// Text of windows: a list of each number.
+/// Formats windows as attributes, each a list with a number for every windowed axis: `stride(1, 2) low(0, 0) ..`.
 pub(super) fn format_windows(windows: &[WindowDim]) -> String {
     let all = |of: fn(&WindowDim) -> i64| join_with_commas(&windows.iter().map(of).collect::<Vec<_>>());
     format!(
@@ -117,7 +118,8 @@ pub(super) fn format_windows(windows: &[WindowDim]) -> String {
     )
 }
 
-/// Parses windows from the lists of their numbers.
+/// Parses windows from the attributes `stride`, `low`, `high`, `dilation` and `spacing`, each a list with a number for
+/// every windowed axis.
 pub(super) fn parse_windows(attributes: &Attributes<'_>) -> Result<Vec<WindowDim>, String> {
     let names = ["stride", "low", "high", "dilation", "spacing"];
     let lists = names.iter().map(|name| attributes.list::<i64>(name)).collect::<Result<Vec<_>, _>>()?;

@@ -1,9 +1,10 @@
 //! Laws of rows and of shape rules: a new row or file is tested by being there.
 use crate::oracle::{Eager, Strip, apply, get, put};
 use pallas_ir::dtype::{Bf16, F16, Half};
-use pallas_ir::scalar::{Gpu, NanBehavior, Ty};
+use pallas_ir::scalar::{NanBehavior, SignatureType, WgslAccuracy};
 use pallas_ir::structural::{
-    Access, MapPiece, Nest, NestAxisRole, NestLoop, OpTestCase, Position, RandomKernelGenerator, StructuralOp, Windows,
+    AccessForm, AffinePosition, IndexedWindows, LoopNest, MapPiece, NestAxisRole, NestLoop, OpTestCase,
+    RandomKernelGenerator, StructuralOp,
 };
 use pallas_ir::{
     DType, Dim, E, Elem, ElementFunction, ElementOperands, Facts, Literal, OpVisitor, ScalarOp, Slice, SliceMut, Type,
@@ -17,7 +18,7 @@ fn float_rows() -> impl Iterator<Item = ScalarOp> {
 
 /// The operands that range over the row's class.
 fn own_operands(op: ScalarOp) -> impl Iterator<Item = usize> {
-    (0..op.arity()).filter(move |&i| op.row().operands[i].1 == Ty::T)
+    (0..op.arity()).filter(move |&i| op.row().operands[i].1 == SignatureType::T)
 }
 
 /// Five numbers in (0.2, 0.9), where every function is smooth, without ties between seeds.
@@ -48,8 +49,8 @@ fn class_and_lanes_agree() {
     for &op in ScalarOp::ALL {
         for &t in DType::ALL {
             let given: Vec<DType> =
-                op.row().operands.iter().map(|(_, ty)| if let Ty::Is(is) = ty { *is } else { t }).collect();
-            assert_eq!(op.infer(&given).is_ok(), op.visit(t, Exists).is_some(), "{op} of {t}");
+                op.row().operands.iter().map(|(_, ty)| if let SignatureType::Is(is) = ty { *is } else { t }).collect();
+            assert_eq!(op.infer_dtype(&given).is_ok(), op.visit(t, Exists).is_some(), "{op} of {t}");
         }
     }
 }
@@ -79,7 +80,7 @@ fn every_row_costs_something() {
         assert!(row.cost.arithmetic + row.cost.transcendental > 0, "{op} is free");
         // An approximation on the CPU, or a shader that is less precise than a quotient or a root.
         let real = row.class.dtypes().iter().all(|d| d.is_float());
-        let approximated = row.fast.is_some() || real && matches!(row.gpu, Gpu::Finite(ulp) if ulp > 8);
+        let approximated = row.fast.is_some() || real && matches!(row.gpu, WgslAccuracy::Finite(ulp) if ulp > 8);
         assert_eq!(row.cost.transcendental > 0, approximated, "{op}: {:?}", row.cost);
     }
 }
@@ -107,9 +108,9 @@ fn monoid<T: Elem>(op: ScalarOp, all: &[T], strip: fn(&[T]) -> Slice<'_>, out: f
 fn fold_cells_are_the_monoids() {
     let floats = [f64::NEG_INFINITY, -2.0, 0.0, 1.0, 3.0, f64::INFINITY];
     let ints = [i32::MIN, -2, -1, 0, 1, 3, i32::MAX];
-    for &op in ScalarOp::ALL.iter().filter(|op| op.row().operands.iter().map(|o| o.1).eq([Ty::T; 2])) {
+    for &op in ScalarOp::ALL.iter().filter(|op| op.row().operands.iter().map(|o| o.1).eq([SignatureType::T; 2])) {
         let row = op.row();
-        if row.result != Ty::T {
+        if row.result != SignatureType::T {
             assert!(row.fold.is_none(), "{op} gives no element");
             continue;
         }
@@ -137,7 +138,7 @@ fn fold_cells_are_the_monoids() {
 #[test]
 fn scalar_jvp_is_finite_differences() {
     const STEP: f64 = 1e-6;
-    for op in float_rows().filter(|op| op.row().result == Ty::T) {
+    for op in float_rows().filter(|op| op.row().result == SignatureType::T) {
         // Several draws, so that operands occur in every order: bounds of a clamp may be the wrong way round.
         for (i, draw) in own_operands(op).flat_map(|i| (0..8).map(move |draw| (i, draw))) {
             let x: Vec<Vec<f64>> = (0..op.arity()).map(|k| smooth((k + 1) * (draw + 1))).collect();
@@ -306,9 +307,9 @@ fn holds(piece: &MapPiece, at: &[i64]) -> bool {
 }
 
 /// That windows of an operand fit the indices, and the array that has their elements.
-fn windows_fit(windows: &Windows, operand: &[i64], index: &[i64], moved: &[i64]) {
+fn windows_fit(windows: &IndexedWindows, operand: &[i64], index: &[i64], moved: &[i64]) {
     let starts = windows.vector.map_or(1, |axis| index[axis]);
-    assert_eq!(windows.start_count() as i64, starts);
+    assert_eq!(windows.start_vector_length() as i64, starts);
     let positions = (0..index.len()).filter(|&axis| Some(axis) != windows.vector).map(|axis| index[axis]);
     assert_eq!(positions.collect::<Vec<_>>(), windows.index.iter().map(|&axis| moved[axis]).collect::<Vec<_>>());
     let mut seen = windows.index.clone();
@@ -332,7 +333,7 @@ fn windows_fit(windows: &Windows, operand: &[i64], index: &[i64], moved: &[i64])
 }
 
 /// That an access form fits the shapes that `infer` gave.
-fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
+fn access_fits(access: &AccessForm, args: &[Vec<i64>], result: &[i64]) {
     // The axes have extent 1, or are dropped.
     let folded = |axes: &[usize]| {
         let keep = args[0].len() == result.len();
@@ -340,10 +341,10 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
         assert_eq!(args[0].iter().enumerate().filter_map(size).collect::<Vec<_>>(), result);
     };
     match access {
-        Access::Map(pieces) => {
+        AccessForm::Map(pieces) => {
             let dims = |shape: &[i64]| shape.iter().map(|&n| n.into()).collect::<Vec<Dim>>();
             for piece in pieces {
-                assert!(piece.is_inside(&dims(&args[piece.operand]), &dims(result)), "{piece:?} of {args:?}");
+                assert!(piece.is_inside_operand(&dims(&args[piece.operand]), &dims(result)), "{piece:?} of {args:?}");
             }
             for at in coordinates(result) {
                 let piece = pieces.iter().find(|p| holds(p, &at)).unwrap_or_else(|| panic!("nothing at {at:?}"));
@@ -355,8 +356,8 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
                 }
             }
         }
-        Access::Flat => assert_eq!(args[0].iter().product::<i64>(), result.iter().product()),
-        Access::Contract { batch, contract } => {
+        AccessForm::Flat => assert_eq!(args[0].iter().product::<i64>(), result.iter().product()),
+        AccessForm::Contract { batch, contract } => {
             assert!(batch.iter().chain(contract).all(|&(a, b)| args[0][a] == args[1][b]));
             let used = |side: usize, axis: usize| batch.iter().chain(contract).any(|&(a, b)| [a, b][side] == axis);
             let kept = batch.iter().map(|&(a, _)| args[0][a]);
@@ -364,39 +365,39 @@ fn access_fits(access: &Access, args: &[Vec<i64>], result: &[i64]) {
                 .flat_map(|side| (0..args[side].len()).filter(move |&i| !used(side, i)).map(move |i| args[side][i]));
             assert_eq!(kept.chain(free).collect::<Vec<_>>(), result);
         }
-        Access::Fold { op, axes } => {
+        AccessForm::Fold { op, axes } => {
             assert_eq!(op.arity(), 2);
             folded(axes);
         }
-        Access::Nest(nest) => nest_fits(nest, args, result),
-        Access::Scan { op, axis, .. } => {
+        AccessForm::Nest(nest) => nest_fits(nest, args, result),
+        AccessForm::Scan { op, axis, .. } => {
             assert_eq!((op.arity(), &args[0][..], *axis < result.len()), (2, result, true))
         }
-        Access::Arg { axis, .. } => {
+        AccessForm::Arg { axis, .. } => {
             folded(&[*axis]);
         }
-        Access::Gather { windows, .. } => windows_fit(windows, &args[0], &args[1], result),
-        Access::Scatter { windows, op } => {
+        AccessForm::Gather { windows, .. } => windows_fit(windows, &args[0], &args[1], result),
+        AccessForm::Scatter { windows, op } => {
             assert_eq!(args[0], result);
             assert!(op.is_none_or(|op| op.arity() == 2));
             windows_fit(windows, &args[0], &args[1], &args[2]);
         }
-        Access::Sort { axis, .. } => {
+        AccessForm::Sort { axis, .. } => {
             let without = |shape: &[i64], axis: usize| [&shape[..axis], &shape[axis + 1..]].concat();
             assert!(result[*axis] <= args[0][*axis]);
             assert_eq!(without(&args[0], *axis), without(result, *axis));
         }
-        Access::Iota { axis } => assert!(args.is_empty() && *axis < result.len()),
-        Access::Cast | Access::Bitcast | Access::Powi(_) => assert_eq!(args[0], result),
+        AccessForm::Iota { axis } => assert!(args.is_empty() && *axis < result.len()),
+        AccessForm::Cast | AccessForm::Bitcast | AccessForm::Powi(_) => assert_eq!(args[0], result),
     }
 }
 
 /// That a nest makes each element of the result once, also as nests without dilations, which read the same elements.
-fn nest_fits(nest: &Nest, args: &[Vec<i64>], result: &[i64]) {
+fn nest_fits(nest: &LoopNest, args: &[Vec<i64>], result: &[i64]) {
     let sizes = |shape: &[i64]| shape.iter().map(|&n| n as usize).collect::<Vec<_>>();
-    let places = |nest: &Nest| {
+    let places = |nest: &LoopNest| {
         let all = coordinates(&nest.axes.iter().map(|axis| axis.extent).collect::<Vec<_>>());
-        let flat = |place: &[Position], at: &[i64], shape: &[i64]| Nest::flat_index(place, at, &sizes(shape));
+        let flat = |place: &[AffinePosition], at: &[i64], shape: &[i64]| LoopNest::flat_index(place, at, &sizes(shape));
         let read = |at: &Vec<i64>| {
             let operands = nest.operands.iter().zip(args).map(|(place, shape)| flat(place, at, shape));
             let to = flat(&nest.result, at, result).expect("a result's element");
@@ -409,7 +410,7 @@ fn nest_fits(nest: &Nest, args: &[Vec<i64>], result: &[i64]) {
     assert_eq!(nest.operands.len(), args.len());
     let extent = |axis: &NestLoop| if axis.role == NestAxisRole::Parallel { axis.extent } else { 1 };
     let made = coordinates(&nest.axes.iter().map(extent).collect::<Vec<_>>());
-    let mut made: Vec<_> = made.iter().map(|at| Nest::flat_index(&nest.result, at, &sizes(result))).collect();
+    let mut made: Vec<_> = made.iter().map(|at| LoopNest::flat_index(&nest.result, at, &sizes(result))).collect();
     made.sort_unstable();
     assert_eq!(made, (0..result.iter().product::<i64>() as usize).map(Some).collect::<Vec<_>>());
     let parts = nest.split_dilation();
@@ -453,7 +454,7 @@ impl RandomKernelGenerator for Values {
     fn append_constant(&mut self, x: Literal) {
         self.taken.push(Type::scalar(x.dtype));
     }
-    fn clamp_operand(&mut self, end: usize) {
+    fn clamp_last_operand(&mut self, end: usize) {
         assert_eq!(self.taken.last().map(|ty| ty.dtype), Some(DType::I32), "an index");
         self.ends.push((self.taken.len() - 1, end));
     }

@@ -1,7 +1,7 @@
 //! Laws of the structural operations' rules: tangents, cotangents and batches, over every sample of every operation.
 use crate::oracle::shaped::{Arrays, Value, arg, get, number, put, structural};
 use crate::registry::Values;
-use pallas_ir::structural::{Batch, OpTestCase};
+use pallas_ir::structural::{OpTestCase, VmapBatch};
 use pallas_ir::{DType, Dim, E, StructuralOp, Type};
 use std::cell::RefCell;
 
@@ -174,7 +174,7 @@ fn is_a_loop(op: &StructuralOp, args: &[Value], part: &dyn Fn(usize, usize) -> V
                     dtype: a.dtype,
                 });
             }
-            let batch = Batch { size: Dim::from(SIZE), axes: &axes };
+            let batch = VmapBatch { size: Dim::from(SIZE), axes: &axes };
             let made = op.batched(&operands, &batch).unwrap_or_else(|| panic!("{op} has operands"));
             let one = |k: usize| apply(op, &(0..args.len()).map(|i| part(i, k)).collect::<Vec<_>>());
             let want = stacked(&(0..SIZE).map(one).collect::<Vec<_>>(), 0);

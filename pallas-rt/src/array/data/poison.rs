@@ -5,8 +5,8 @@ use pallas_device::error::{Error, Result};
 use pallas_ir::DType;
 use std::sync::Arc;
 
-/// The contents of a poisoned array.
-pub(crate) struct Poison {
+/// Contents of a poisoned array: the error that it has instead of elements, and its client.
+pub(crate) struct PoisonedContents {
     error: Error,
     pub(super) client: Client,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Poison {
 impl Array {
     /// Returns a poisoned array: the result that an operation would have, and the error that it has instead.
     pub(crate) fn new_poisoned(error: Error, client: Client, dtype: DType, shape: &[usize]) -> Array {
-        Array::from_contents(dtype, shape, ArrayContents::Poisoned(Arc::new(Poison { error, client })))
+        Array::from_contents(dtype, shape, ArrayContents::Poisoned(Arc::new(PoisonedContents { error, client })))
     }
 
     /// Returns the array itself, unless it is poisoned.

@@ -4,7 +4,8 @@ use super::Audit;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A difference between two audits.
+/// A property in which two audits differ, such as the axes of the mesh or the sharding of a parameter, and its state in
+/// each audit.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditDifference {

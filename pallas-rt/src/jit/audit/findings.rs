@@ -116,7 +116,8 @@ impl Audit {
         }
     }
 
-    /// Reports what depends on the true lengths of bounded sizes.
+    /// Reports each value and operation that depends on the true lengths of bounded sizes, as a warning if the function
+    /// is therefore compiled for each length, else as a note; then sorts all findings by severity.
     pub(super) fn report_length_reads(&mut self, reads: Vec<LengthRead>) {
         for LengthRead { at, what, is_alone } in reads {
             let (severity, message) = match is_alone {
@@ -129,8 +130,8 @@ impl Audit {
         self.findings.sort_by_key(|f| (std::cmp::Reverse(f.severity), f.kind));
     }
 
-    /// Reports constraints that also bind readers which do not read the constrained value itself, and constrained
-    /// values that are resharded where they are read.
+    /// Reports each constraint that also applies to reads of its value that bypass the constraint, and each constraint
+    /// whose value is resharded where it is read.
     fn report_constraint_problems(&mut self) {
         for c in self.constraints.clone() {
             if c.is_moved {

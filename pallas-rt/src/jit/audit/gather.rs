@@ -98,14 +98,14 @@ pub(super) fn location_text(at: Loc) -> Option<String> {
 }
 
 impl<'a> AuditedFunction<'a> {
-    /// Collects the declarations about a graph; `flat` is the same graph with calls of functions inlined.
+    /// Collects the declarations about a graph; `inlined_graph` is the same graph with calls of functions inlined.
     fn from_graph(
         graph: &Graph,
-        flat: &Graph,
+        inlined_graph: &Graph,
         declared: &'a DeclaredShardings,
         options: &AuditOptions,
     ) -> AuditedFunction<'a> {
-        let view = View::from_graph(flat);
+        let view = View::from_graph(inlined_graph);
         let mut on: HashMap<Val, Vec<NodeId>> = HashMap::new();
         let all: Vec<NodeId> =
             view.preorder().into_iter().filter(|&id| constraint_sharding(&view, id).is_some()).collect();
@@ -140,7 +140,8 @@ impl<'a> AuditedFunction<'a> {
         self.mesh.as_ref().map_or(String::new(), |mesh| sharding.text(mesh))
     }
 
-    /// The sharding that a policy intends for a path, as text in normal form, and the pattern that matches.
+    /// Returns the sharding that a policy intends for a path, as text in normal form, and the pattern that matches the
+    /// path; the sharding is `None` if the matching rule states none, both if no rule matches.
     fn intended_sharding(&self, policy: &ShardingPolicy, path: &str, ty: &Type) -> (Option<String>, Option<String>) {
         let Some(rule) = policy.matching(path).map(|rule| &policy.rules()[rule]) else { return (None, None) };
         let text = rule.spec.as_ref().map(|spec| {
@@ -162,7 +163,7 @@ impl<'a> AuditedFunction<'a> {
             let path = paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - paths.len()));
             let ty = self.view.ty(p);
             let statement = self.params[i].as_ref();
-            let placed = compiled_shardings.map(|found| &found.partitioned().params[i]);
+            let placed = compiled_shardings.map(|found| &found.partitioned_graph().params[i]);
             let is_sharded = placed.is_some_and(|s| !s.is_replicated());
             let says_nothing = |s: &Sharding| s.dims.iter().all(|dim| dim.open && dim.axes.is_empty());
             let source = match statement.map(|s| &s.sharding).filter(|s| !says_nothing(s)) {

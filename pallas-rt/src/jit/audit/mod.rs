@@ -243,7 +243,7 @@ pub struct CollectiveTotal {
     pub bytes: usize,
 }
 
-/// A mesh in an audit.
+/// The mesh of an audited function: its axes with their sizes, and its devices.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AuditedMesh {

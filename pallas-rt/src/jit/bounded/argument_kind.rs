@@ -1,13 +1,13 @@
 //! One kind of arguments of a bounded function: finds it, traces the function for lengths, and runs the program for all
 //! lengths.
 use super::resize::{padding_value, resize_array};
-use super::{BoundedArgumentKind, BoundedCall, LengthProgram};
+use super::{BoundedArgumentKind, BoundedCall, ProgramForLengths};
 use crate::array::Array;
 use crate::jit::function::Function;
 use crate::jit::sharded::matches_declaration;
 use crate::jit::trace::{TracedFunction, TracedParameter};
 use crate::jit::traced::trace_function_with_parameters;
-use crate::sharding::place_like;
+use crate::sharding::shard_like;
 use crate::tree::{self, Structure, Tree};
 use pallas_device::error::Result;
 use pallas_device::timeline;
@@ -45,13 +45,14 @@ impl<Out: Tree + Send + Sync + 'static> BoundedArgumentKind<Out> {
 }
 
 impl<Out: Tree + Send + Sync + 'static> BoundedCall<Out> {
-    /// Runs the call: pads the arguments to the bounds, and cuts the results. `name` returns the function's name.
+    /// Runs the call: pads the arguments to the bounds, and cuts the results. `function_name` returns the function's
+    /// name.
     ///
     /// # Errors
     /// Memory; errors of the device.
-    pub(in crate::jit) fn run(self, name: fn() -> &'static str) -> Result<Out> {
+    pub(in crate::jit) fn run(self, function_name: fn() -> &'static str) -> Result<Out> {
         let BoundedCall { kind, length, args } = self;
-        let (LengthProgram::Shared { scalars, out, gives }, Some(ready)) = (&*length, kind.ready.get()) else {
+        let (ProgramForLengths::Shared { scalars, out, gives }, Some(ready)) = (&*length, kind.ready.get()) else {
             unreachable!("a member has a family");
         };
         let padded = |(x, ty): (Array, &Type)| resize_array(&x, &ty.shape, padding_value(ty));
@@ -61,7 +62,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedCall<Out> {
             let rest: Vec<&Array> = rest.iter().chain(&ready.captured).chain(scalars).collect();
             ready.program.run_donating(donated, &rest)
         };
-        let described = || (name().into(), format!("{} steps", ready.program.step_count()));
+        let described = || (function_name().into(), format!("{} steps", ready.program.step_count()));
         let results = timeline::run_in_span(timeline::SpanKind::Call, described, run)?;
         tree::rebuild(out, results.into_iter().zip(gives).map(cut_result).collect::<Result<Vec<_>>>()?)
     }
@@ -72,7 +73,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedCall<Out> {
 fn cut_result((x, ty): (Array, &Type)) -> Result<Array> {
     let y = resize_array(&x, &ty.shape, Literal::new(ty.dtype, 0.0))?;
     match x.placement().filter(|_| y.placement().is_none()) {
-        Some(placement) => place_like(&y, placement),
+        Some(placement) => shard_like(&y, placement),
         None => Ok(y),
     }
 }

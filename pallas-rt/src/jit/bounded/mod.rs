@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 /// function stays compiled.
 const MAX_ARGUMENT_KINDS: usize = 256;
 /// Maximum number of combinations of lengths that are remembered for one kind of arguments; one more drops all.
-const MAX_KNOWN_LENGTHS: usize = 4096;
+const MAX_REMEMBERED_LENGTH_COMBINATIONS: usize = 4096;
 /// Number of combinations of lengths compiled separately at which a hint is printed and no common program is sought any
 /// more.
 const SEPARATE_LENGTHS_BEFORE_HINT: usize = 4;
@@ -99,13 +99,13 @@ struct BoundedArgumentKind<Out> {
     /// The arguments with the bounds as lengths, for reports of misses.
     about: retrace_log::CompiledArguments,
     ready: OnceLock<BoundedProgram>,
-    lengths: RwLock<HashMap<Vec<usize>, Arc<LengthProgram<Out>>>>,
+    lengths: RwLock<HashMap<Vec<usize>, Arc<ProgramForLengths<Out>>>>,
 }
 
 /// A call that is ready to run, by the program for all lengths.
 pub(super) struct BoundedCall<Out> {
     kind: Arc<BoundedArgumentKind<Out>>,
-    length: Arc<LengthProgram<Out>>,
+    length: Arc<ProgramForLengths<Out>>,
     args: Vec<Array>,
 }
 
@@ -120,7 +120,7 @@ struct BoundedProgram {
 
 /// Program that runs a function for one combination of lengths: the common one for all lengths, or one that is compiled
 /// for these alone.
-enum LengthProgram<Out> {
+enum ProgramForLengths<Out> {
     /// It runs by the program for all lengths.
     Shared {
         /// The values of the program's last parameters, which follow from the lengths.
@@ -147,15 +147,15 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         }
     }
 
-    /// Finds or compiles the form for these arguments, without running it; if `is_inner`, calls the function as a part
-    /// of the one that is being traced.
+    /// Finds or compiles the program for these arguments, without running it; if `is_inlined`, calls the function as a
+    /// part of the one that is being traced.
     pub(super) fn prepare<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
         given: &CallArguments<'_, Args>,
         args: Vec<Array>,
         structures: Vec<Structure>,
-        is_inner: bool,
+        is_inlined: bool,
     ) -> Result<PreparedCall<Out>> {
         args.iter().try_for_each(|x| x.check().map(drop))?;
         let known = {
@@ -167,15 +167,15 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
             None => self.make_argument_kind(&(given.tuple)(), &args, &structures)?,
         };
         let lengths = self.read_lengths(&kind, &args, || tree::paths(&(given.tuple)()))?;
-        if is_inner {
+        if is_inlined {
             return f.call(&(given.tuple)()).map(PreparedCall::Done);
         }
         let known = kind.lengths.read().get(&lengths).cloned();
         let length = match known {
             Some(length) => length,
-            None => self.trace_new_lengths(f, &(given.tuple)(), &kind, &lengths)?,
+            None => self.choose_program_for_lengths(f, &(given.tuple)(), &kind, &lengths)?,
         };
-        if let LengthProgram::Separate(why) = &*length {
+        if let ProgramForLengths::Separate(why) = &*length {
             let extra = || self.miss_details(&lengths, why);
             let entry = self.own.find_or_compile(f, given.tuple, &args, structures, &extra)?;
             return Ok(PreparedCall::Ready { entry, args });
@@ -246,7 +246,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         let kind = Arc::new(BoundedArgumentKind { structures, places, declared, about, ready, lengths });
         if !args.iter().any(Array::is_traced) {
             let mut all = self.kinds.write();
-            all.retain(|kind| kind.about.client.is_used());
+            all.retain(|kind| kind.about.client.is_in_use());
             if all.len() == MAX_ARGUMENT_KINDS {
                 all.remove(0);
             }
@@ -290,13 +290,13 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
     ///
     /// # Errors
     /// The function's own error for them; a declaration that an operation cannot follow.
-    fn trace_new_lengths<Args: Tree + 'static>(
+    fn choose_program_for_lengths<Args: Tree + 'static>(
         &self,
         f: &impl Function<Args, Out = Out>,
         tuple: &Args,
         kind: &Arc<BoundedArgumentKind<Out>>,
         lengths: &[usize],
-    ) -> Result<Arc<LengthProgram<Out>>> {
+    ) -> Result<Arc<ProgramForLengths<Out>>> {
         let begun = Instant::now();
         let (out, own) = kind.trace_for_lengths(f, tuple, lengths)?;
         let trace = begun.elapsed();
@@ -321,19 +321,19 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
             (why, _) => Err(why.unwrap_or_else(captured_arrays_mismatch)),
         };
         let length = match member {
-            Ok(scalars) => LengthProgram::Shared {
+            Ok(scalars) => ProgramForLengths::Shared {
                 scalars: scalars.into_iter().map(|x| scalar_array(&kind.about.client, x)).collect::<Result<_>>()?,
                 out,
                 gives: own.graph.result_types(),
             },
             Err(why) => {
                 self.alone.fetch_add(1, Relaxed);
-                LengthProgram::Separate(why)
+                ProgramForLengths::Separate(why)
             }
         };
         let length = Arc::new(length);
         let mut all = kind.lengths.write();
-        if all.len() == MAX_KNOWN_LENGTHS {
+        if all.len() == MAX_REMEMBERED_LENGTH_COMBINATIONS {
             all.clear();
         }
         all.insert(lengths.to_vec(), length.clone());
@@ -420,7 +420,7 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
             let others = all.iter().rev().filter(|other| other.ready.get().is_some());
             retrace_log::recompile_reasons(&kind.about, &mut others.map(|other| &other.about))
         };
-        retrace_log::record_miss(Miss {
+        retrace_log::record_jit_miss(Miss {
             at: self.at,
             reasons,
             trace: trace_time,
@@ -439,8 +439,8 @@ impl<Out: Tree + Send + Sync + 'static> BoundedJit<Out> {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the report of a miss for lengths for which the function is compiled separately: the cause, and at most
-    /// once a hint to the user.
+    /// Returns the details of a cache miss for lengths for which the function is compiled separately: the cause, and at
+    /// most once a hint to the user.
     fn miss_details(&self, lengths: &[usize], mismatch: &GraphMismatch) -> MissDetails {
         let reason =
             MissReason::Alone { lengths: self.lengths_text(lengths), at: mismatch.at, why: mismatch.what.clone() };

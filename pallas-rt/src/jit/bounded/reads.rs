@@ -6,7 +6,8 @@ use pallas_device::error::Result;
 use pallas_graph::bounded::GraphMismatch;
 use pallas_ir::Loc;
 
-/// A value or operation in a function that depends on true lengths, which the function reads on the host.
+/// A value or operation of a function that depends on the true length of a bounded size, so that calls pass it, or that
+/// the function is compiled for each length.
 pub(in crate::jit) struct LengthRead {
     /// Its line; `Loc::NONE` if no operation has it.
     pub at: Loc,

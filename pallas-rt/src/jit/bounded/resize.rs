@@ -23,7 +23,7 @@ pub(super) fn resize_array(x: &Array, shape: &[usize], fill: Literal) -> Result<
         let rows: usize = x.shape()[..axis].iter().product();
         let inner: usize = x.shape()[axis + 1..].iter().product();
         let sizes = [rows, own * inner, wanted * inner].map(|n| n as i64);
-        let made = resize_kernel(x.dtype(), fill)?.launch(
+        let made = find_or_make_resize_kernel(x.dtype(), fill)?.launch(
             x.client(),
             &sizes,
             [Argument::Array(x.with_shape(&[rows, own * inner])?)],
@@ -33,8 +33,9 @@ pub(super) fn resize_array(x: &Array, shape: &[usize], fill: Literal) -> Result<
     Ok(x)
 }
 
-/// The kernel that copies rows of one length to rows of another, filled with `fill`; it is kept.
-fn resize_kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
+/// Returns the kernel that copies the rows of a matrix to rows of another length, which it cuts or fills with `fill`; a
+/// process compiles it once for each value of `fill`.
+fn find_or_make_resize_kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
     static RESIZE_KERNELS: LazyLock<Mutex<HashMap<Literal, Compiled>>> = LazyLock::new(Mutex::default);
     let mut all = RESIZE_KERNELS.lock();
     if let Some(known) = all.get(&fill) {
@@ -63,8 +64,8 @@ fn resize_kernel(dtype: DType, fill: Literal) -> Result<Compiled> {
     Ok(compiled)
 }
 
-/// The value of elements between a length and its bound. They have no influence on results, so unit tests use bad
-/// values.
+/// The value of the elements that pad an array from its length up to its bound. Results do not depend on it, which unit
+/// tests ensure by padding with other values than 0.
 #[cfg(not(test))]
 pub(super) fn padding_value(ty: &pallas_ir::Type) -> Literal {
     Literal::new(ty.dtype, 0.0)

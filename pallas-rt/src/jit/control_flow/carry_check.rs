@@ -20,16 +20,19 @@ pub(super) fn check_carried<C: Tree>(before: &C, after: &C, at: Loc) -> Result<V
 
 /// Returns an error unless the structures, and the types and states of the leaves, of two carried values are equal.
 fn check_carry_types(
-    a: &Structure,
-    b: &Structure,
+    old_structure: &Structure,
+    new_structure: &Structure,
     old: &[Array],
     new: &[Array],
     paths: &dyn Fn() -> Vec<String>,
     at: Loc,
 ) -> Result<()> {
     let refused = |message: String, help: &str| Err(Error::operation(at, Diag::new("carry", At::Op, message, help)));
-    if a != b {
-        return refused(format!("a step takes {a} and returns {b}"), "it returns a tree like the one it takes");
+    if old_structure != new_structure {
+        return refused(
+            format!("a step takes {old_structure} and returns {new_structure}"),
+            "it returns a tree like the one it takes",
+        );
     }
     for ((old, new), path) in old.iter().zip(new).zip(paths()) {
         new.check()?;

@@ -45,7 +45,7 @@ pub(super) struct DrawContext<'a> {
     pub shardings: &'a HashMap<(String, Loc), Option<String>>,
 }
 
-/// Result of drawing a graph.
+/// A drawn graph: its picture, unless it has too many boxes, and the graphs that it calls, which are drawn apart.
 pub(super) struct DrawnGraph<'g> {
     /// The picture; the error is the number of boxes if they are too many.
     pub svg: Result<String, usize>,
@@ -127,7 +127,9 @@ pub(super) fn draw_graph<'g>(
                 if let Op::Collective(op) = &e.op {
                     let axes = op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)));
                     lines.push(format!("along {}", axes.collect::<Vec<_>>().join(", ")));
-                    lines.push(e.args.first().map_or(String::new(), |&v| bytes_text(op.bytes_sent(graph.ty(v)))));
+                    lines.push(
+                        e.args.first().map_or(String::new(), |&v| bytes_text(op.bytes_sent_per_device(graph.ty(v)))),
+                    );
                 }
                 nodes.push(GraphBox { kind, names: [(name, 1)].into(), lines, at: e.loc, reads, sharding });
                 nodes.len() - 1

@@ -54,7 +54,7 @@ impl Shardings {
     }
 
     /// The paths by which the axes of a value came from annotations, as text; `i` is the value's position in the list.
-    fn axis_reasons(&self, i: usize, value: &ShardedValue) -> Vec<String> {
+    fn axis_provenance_texts(&self, i: usize, value: &ShardedValue) -> Vec<String> {
         let axes = value.sharding.axes().concat();
         let names: BTreeSet<&str> = axes.iter().map(|axis| self.mesh().name(usize::from(axis.id))).collect();
         names.into_iter().filter_map(|axis| self.why(i, axis).ok()).map(|why| why.to_string()).collect()
@@ -95,7 +95,7 @@ impl Shardings {
             let (text, own) = (value.sharding.text(mesh), sharding_text(mesh, value));
             let number = sharding_texts.iter().position(|other| *other == own).expect("its division is used");
             let block = pallas_ir::Type::new(value.ty.dtype, value.sharding.local_shape(&value.ty.shape));
-            let reasons = self.axis_reasons(i, value);
+            let reasons = self.axis_provenance_texts(i, value);
             let why = match reasons.is_empty() {
                 true => String::new(),
                 false => {

@@ -9,7 +9,7 @@ use pallas_device::devices::sequence::{
     Action, LoopSlotMoves, MemoryAccess, MemorySlot, Sequence, SequenceBuilder, SequenceDevices,
 };
 use pallas_device::error::Result;
-use pallas_graph::fuse::{MemoryLocation, Plan, PlanStep, REGION_ALIGNMENT_BYTES, StepOp, find_movable_results};
+use pallas_graph::fuse::{MemoryLocation, Plan, PlanStep, REGION_ALIGNMENT_BYTES, StepOp, find_movable_result_memory};
 use std::sync::Arc;
 
 /// A plan that is compiled for the CPU.
@@ -27,19 +27,24 @@ impl NativePlan {
     ///
     /// # Errors
     /// Sizes that no launch can have.
-    pub(super) fn new(plan: Plan, params: Vec<usize>, devices: SequenceDevices, client: &Client) -> Result<NativePlan> {
+    pub(super) fn new(
+        plan: Plan,
+        parameter_bytes: Vec<usize>,
+        devices: SequenceDevices,
+        client: &Client,
+    ) -> Result<NativePlan> {
         let count = devices.count();
         let (arena, fresh) = (plan.arena, plan.fresh.clone());
         let mut lower = SequenceLowering { builder: SequenceBuilder::default(), client };
-        let [own, results] = [&params, &fresh].map(|all| lower.new_slots(all));
+        let [own, results] = [&parameter_bytes, &fresh].map(|all| lower.new_slots(all));
         let actions = lower.lower_plan(plan, &own, &results, 0)?;
         let sequence = Arc::new(lower.builder.finish(actions, arena, devices));
-        Ok(NativePlan { sequence, devices: count, params, fresh })
+        Ok(NativePlan { sequence, devices: count, params: parameter_bytes, fresh })
     }
 
     /// Runs the plan. `params` are the parameters of one device after those of another, and `result_buffers` the memory
-    /// of results in the same order. `is_written` is true for parameters whose memory is written, which the caller
-    /// owns.
+    /// of results in the same order, all `Some`. `is_param_written` is true for parameters whose memory is written,
+    /// which the caller owns.
     ///
     /// # Errors
     /// Memory; errors of what made the parameters, or of the run itself if it has ended.
@@ -47,7 +52,7 @@ impl NativePlan {
         &self,
         client: &Client,
         params: &[ParamMemory<'_>],
-        is_written: &[bool],
+        is_param_written: &[bool],
         result_buffers: &[Option<Buffer>],
     ) -> Result<()> {
         let access = |param: &ParamMemory<'_>, changed: bool| match param {
@@ -61,7 +66,7 @@ impl NativePlan {
         let mut memory: smallvec::SmallVec<[(&Buffer, MemoryAccess); 16]> = smallvec::SmallVec::new();
         let (own, made) = (self.params.len(), self.fresh.len());
         for device in 0..self.devices {
-            let params = params[device * own..][..own].iter().zip(is_written);
+            let params = params[device * own..][..own].iter().zip(is_param_written);
             memory.extend(params.map(|(param, &changed)| (param.buffer(), access(param, changed))));
             let fresh = result_buffers[device * made..][..made].iter();
             memory.extend(fresh.map(|buffer| (buffer.as_ref().expect(MISSING_BUFFER_MESSAGE), MemoryAccess::Write)));
@@ -79,7 +84,7 @@ type SizedSlot = (MemorySlot, usize);
 /// A collective that has begun: the place of its result, and the action that waits for it.
 type UnfinishedCollective = (MemoryLocation, Action);
 
-/// Lowers plans to actions of a sequence.
+/// Lowers plans to actions of a CPU sequence: launches, copies, loops, branches and collectives.
 struct SequenceLowering<'c> {
     builder: SequenceBuilder,
     client: &'c Client,
@@ -119,17 +124,18 @@ impl SequenceLowering<'_> {
         bytes.iter().map(|&bytes| (self.builder.add_slot(), bytes)).collect()
     }
 
-    /// The actions of a plan whose temporary values lie in the arena from `arena_base` on.
+    /// Returns the actions of a plan: `params` are the slots of its parameters, `result_slots` those of results with
+    /// memory of their own; temporary values lie in the arena from `arena_base` on.
     fn lower_plan(
         &mut self,
         plan: Plan,
         params: &[SizedSlot],
-        fresh: &[SizedSlot],
+        result_slots: &[SizedSlot],
         arena_base: usize,
     ) -> Result<Vec<Action>> {
         let temporary =
             plan.temporary.iter().map(|r| (self.builder.add_arena_slot(arena_base + r.offset), r.bytes)).collect();
-        let slots = ValueSlots { params, fresh, temporary };
+        let slots = ValueSlots { params, fresh: result_slots, temporary };
         let mut actions = vec![];
         let mut begun: Vec<UnfinishedCollective> = vec![];
         for PlanStep { work, copies, inputs, outputs, apart: _, in_place: _, scratch } in plan.steps {
@@ -167,7 +173,7 @@ impl SequenceLowering<'_> {
                 }
                 StepOp::Collective { op, ty, at } => {
                     let collective = Arc::new(resolve_collective(&op, &ty, at));
-                    let ((to, bytes), number) = (outputs[0], self.builder.add_collective());
+                    let ((to, bytes), number) = (outputs[0], self.builder.allot_collective_number());
                     actions.push(Action::Start { from: inputs.first().copied(), to, bytes, collective, number });
                     begun.push((into.expect("an exchange has a result"), Action::Finish { to, bytes, number }));
                 }
@@ -206,14 +212,14 @@ impl SequenceLowering<'_> {
         &mut self,
         condition: Plan,
         body: Plan,
-        (of_condition, of_body): (&[SizedSlot], &[SizedSlot]),
+        (condition_captured, body_captured): (&[SizedSlot], &[SizedSlot]),
         outputs: &[SizedSlot],
         mut arena: ArenaCursor,
     ) -> Result<Action> {
         let homes = condition.fresh.iter().map(|&bytes| (self.builder.add_arena_slot(arena.reserve(bytes)), bytes));
         let fresh: Vec<SizedSlot> = homes.collect();
-        let turn = self.assign_loop_slots(body, of_body, outputs, &mut arena);
-        let params: Vec<SizedSlot> = of_condition.iter().chain(turn.carried_slots()).copied().collect();
+        let turn = self.assign_loop_slots(body, body_captured, outputs, &mut arena);
+        let params: Vec<SizedSlot> = condition_captured.iter().chain(turn.carried_slots()).copied().collect();
         let slots = ValueSlots { params: &params, fresh: &fresh, temporary: vec![] };
         let holds = slots.slot_of(condition.results[0].0).0;
         let condition = self.lower_plan(condition, &params, &fresh, arena.0)?;
@@ -259,7 +265,7 @@ impl SequenceLowering<'_> {
             (own, bytes)
         };
         let fresh: Vec<SizedSlot> = body.fresh.iter().map(|&bytes| place(self, bytes)).collect();
-        let moves = find_movable_results(&body.results, |param| param >= captured.len());
+        let moves = find_movable_result_memory(&body.results, |param| param >= captured.len());
         let copied = moves.iter().zip(&body.results).map(|(moves, (_, ty))| match moves {
             Some(_) => None,
             None => Some(place(self, ty.bytes())),
@@ -271,7 +277,8 @@ impl SequenceLowering<'_> {
     }
 }
 
-/// A loop whose body has slots, but no actions yet.
+/// A loop's body whose values have memory slots, before [`lower_to_actions`](LoopBody::lower_to_actions) makes its
+/// actions.
 struct LoopBody {
     body: Plan,
     params: Vec<SizedSlot>,

@@ -9,7 +9,7 @@ use super::compile::{CompilationInput, StageResults};
 use super::program_watch::{is_program_watched, run_watched};
 use crate::array::{Array, ArrayContents, Client};
 use crate::exec::Compiled;
-use crate::sharding::{Mesh, Placement, Receipt, Sharding, local_positions, split_into_blocks};
+use crate::sharding::{Mesh, MeshPlacement, Receipt, Sharding, local_device_positions, split_into_blocks};
 use cpu_sequence::NativePlan;
 use pallas_device::devices::sequence::SequenceDevices;
 use pallas_device::error::Result;
@@ -51,13 +51,13 @@ struct ProgramShardings {
     /// The positions in the mesh of this process' devices.
     positions: Vec<usize>,
     params: Vec<Sharding>,
-    results: Vec<ShardedResult>,
+    results: Vec<ResultShardingAndReceipts>,
 }
 
 /// A result of a program on a mesh: the type of the whole array, its sharding, the receipts (records) of the last
 /// collectives with a reduction that it depends on, and the indices of the parameters that it depends on without such a
 /// collective.
-type ShardedResult = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
+type ResultShardingAndReceipts = (Type, Sharding, (Arc<[Receipt]>, Vec<usize>));
 
 /// The engine that runs a plan.
 enum PlanEngine {
@@ -67,8 +67,8 @@ enum PlanEngine {
     Steps(StepProgram),
 }
 
-/// Compiled kernels by their text, so that equal clusters share one.
-static KERNEL_CACHE: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::new(Compiled::estimated_bytes));
+/// Compiled kernels by their text, so that equal kernels of several programs are compiled once.
+static KERNEL_CACHE: LazyLock<Lru<Arc<str>, Compiled>> = LazyLock::new(|| Lru::new(Compiled::estimated_memory_bytes));
 
 /// The compiled forms of a kernel, from [`KERNEL_CACHE`] if an equal one was compiled.
 pub(super) fn cached_kernel(kernel: &Kernel) -> Compiled {
@@ -91,20 +91,25 @@ fn parameter_bytes(graph: &Graph) -> Vec<usize> {
 }
 
 impl Program {
-    /// Makes the program of what the stages have made; `engine` runs the collectives of its devices.
+    /// Makes the program of the partitioned and simplified graphs and the plan in `stage_results`; `engine` runs the
+    /// collectives of its devices.
     ///
     /// # Errors
     /// Memory of the client; processes of a job that compile other programs.
-    pub(super) fn from_stages(input: CompilationInput, made: StageResults, engine: Engines) -> Result<Program> {
+    pub(super) fn from_stages(
+        input: CompilationInput,
+        stage_results: StageResults,
+        engine: Engines,
+    ) -> Result<Program> {
         let CompilationInput { graph, client, .. } = input;
-        let StageResults { sharded, simplified, united, plan, .. } = made;
+        let StageResults { sharded, simplified, united, plan, .. } = stage_results;
         let (Some(simplified), Some(plan)) = (simplified, plan) else { unreachable!("all stages have run") };
         let Some(sharded) = sharded else {
             return Program::from_plan(plan, parameter_bytes(&graph), None, simplified, &client);
         };
         let (mesh, made) = (&sharded.partitioned.mesh, &sharded.partitioned);
         let bytes = parameter_bytes(united.as_deref().unwrap_or(&made.graph));
-        let positions = local_positions(mesh)?;
+        let positions = local_device_positions(mesh)?;
         let receipts = result_receipts(&simplified, positions[0], engine);
         let results = sharded.flat.result_types().into_iter().zip(&made.results).zip(receipts);
         let results = results.map(|((ty, sharding), receipts)| (ty, sharding.clone(), receipts)).collect();
@@ -148,7 +153,7 @@ impl Program {
         self.arena
     }
 
-    /// Estimated bytes of the program.
+    /// Estimated bytes that a cache counts for the program: by its launches, its equations and its arena.
     pub(super) fn estimated_bytes(&self) -> u64 {
         self.bytes
     }
@@ -179,7 +184,7 @@ impl Program {
 
     /// Runs the program on whole arrays.
     fn run_unsharded(&self, donated: Vec<Array>, rest: &[&Array]) -> Result<Vec<Array>> {
-        let fresh = self.fresh.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?;
+        let fresh = self.fresh.iter().map(|&bytes| self.allocate_result_buffer(bytes)).collect::<Result<_>>()?;
         let mut shared = vec![];
         let mut params = Vec::with_capacity(donated.len() + rest.len());
         for (i, array) in donated.into_iter().enumerate() {
@@ -235,11 +240,11 @@ impl Program {
         // another; native code runs the program of one device on each.
         let is_united = matches!(self.engine, PlanEngine::Steps(_));
         let copies = if is_united { 1 } else { devices.len() };
-        let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate(bytes));
+        let fresh = (0..copies).flat_map(|_| &self.fresh).map(|&bytes| self.allocate_result_buffer(bytes));
         let fresh = self.execute(&mut all, fresh.collect::<Result<_>>()?)?;
         let fresh: Vec<Arc<Buffer>> =
             fresh.into_iter().map(|buffer| Arc::new(buffer.expect(MISSING_BUFFER_MESSAGE))).collect();
-        let result = |(r, (ty, sharding, receipts)): (usize, &ShardedResult)| {
+        let result = |(r, (ty, sharding, receipts)): (usize, &ResultShardingAndReceipts)| {
             let of = |device: usize| {
                 let (own, first) =
                     if is_united { (device * results.len() + r, 0) } else { (r, device * self.fresh.len()) };
@@ -252,7 +257,8 @@ impl Program {
             };
             let (mesh, sharding) = (mesh.clone(), sharding.clone());
             let receipts = own_or_argument_receipts(receipts, args);
-            let placement = Placement { mesh, sharding, ty: ty.clone(), declared: None, is_cleared: false, receipts };
+            let placement =
+                MeshPlacement { mesh, sharding, ty: ty.clone(), declared: None, is_cleared: false, receipts };
             Array::from_blocks(ty.dtype, &ty.shape, placement.into_sharded_blocks(devices.clone().map(of).collect()))
         };
         Ok(results.iter().enumerate().map(result).collect())
@@ -263,19 +269,21 @@ impl Program {
         if let (ArrayContents::Sharded(blocks), Some(placement)) = (x.contents(), x.placement())
             && (placement.mesh == *mesh && placement.sharding.axes() == sharding.axes()
                 || placement.sharding_on_mesh(mesh).is_some_and(|own| own.axes() == sharding.axes()))
-            && let Some(own) = placement.reorder_blocks(mesh, &blocks.blocks)
+            && let Some(own) = placement.reorder_blocks_for_mesh(mesh, &blocks.blocks)
         {
             return Ok(own);
         }
         split_into_blocks(&self.client.with_use_count(), mesh, sharding, &Type::new(x.dtype(), x.shape()), x.buffer()?)
     }
 
-    /// Allocates the memory of a result.
-    fn allocate(&self, bytes: usize) -> Result<Option<Buffer>> {
+    /// Allocates memory for a result; always `Some`, as an entry of the table that has `None` while a step writes to
+    /// one.
+    fn allocate_result_buffer(&self, bytes: usize) -> Result<Option<Buffer>> {
         Buffer::allocate(&self.client.with_use_count(), bytes, false).map(Some)
     }
 
-    /// Runs the steps on the memory of parameters and of results (`result_buffers`); returns that of the results.
+    /// Runs the plan on the memory of parameters and results; returns that of the results. Entries of `result_buffers`
+    /// are `Some` before and after: only a running step takes one out.
     fn execute(
         &self,
         params: &mut [ParamMemory<'_>],
@@ -304,7 +312,7 @@ fn count_launches(plan: &Plan) -> u64 {
 /// Panic message of a step that reads a buffer which it also writes; plans have no such step.
 const MISSING_BUFFER_MESSAGE: &str = "a buffer is there but while a step writes it";
 
-/// The memory of a parameter during a run.
+/// Memory of a parameter during a run: shared with others, or owned, so that a result may take it over.
 enum ParamMemory<'a> {
     /// Memory that is only read.
     Shared(&'a Buffer),

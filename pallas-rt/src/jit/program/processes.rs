@@ -7,7 +7,7 @@ use pallas_device::devices::sequence::SequenceDevices;
 use pallas_device::disk::{DiskCache, disk_cache};
 use pallas_device::error::{Error, Result};
 use pallas_device::startup::{self, Engine, StartupConfig};
-use pallas_graph::mesh::{Collective, Form};
+use pallas_graph::mesh::{Collective, CollectiveForm};
 use pallas_graph::{Graph, Op, Var};
 use pallas_ir::{DType, Loc, Type};
 use sha2::{Digest, Sha256};
@@ -75,9 +75,13 @@ fn hash_text(text: &str) -> String {
 }
 
 /// Returns for each result of a graph of blocks the receipts (records) of the last collectives with a reduction that it
-/// depends on, as the device at `position` takes part in them, and the indices of the parameters that it depends on
-/// without such a collective.
-pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
+/// depends on, as the device at `device_position` takes part in them, and the indices of the parameters that it depends
+/// on without such a collective.
+pub(super) fn result_receipts(
+    graph: &Graph,
+    device_position: usize,
+    engine: Engine,
+) -> Vec<(Arc<[Receipt]>, Vec<usize>)> {
     let made: HashMap<Var, usize> =
         graph.equations.iter().enumerate().flat_map(|(i, e)| e.results.iter().map(move |&v| (v, i))).collect();
     let params: HashMap<Var, usize> = graph.params.iter().enumerate().map(|(i, &p)| (p, i)).collect();
@@ -89,7 +93,7 @@ pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) ->
             let Some(&i) = made.get(&v).filter(|&&i| seen.insert(i)) else { continue };
             let e = &graph.equations[i];
             match &e.op {
-                Op::Collective(op) if matches!(op.first_member_form(), Form::Fold(..)) => {
+                Op::Collective(op) if matches!(op.first_member_form(), CollectiveForm::Fold(..)) => {
                     found.insert(i);
                 }
                 _ => left.extend(&e.args),
@@ -98,7 +102,7 @@ pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) ->
         let receipt = |i: usize| {
             let e = &graph.equations[i];
             let Op::Collective(op) = &e.op else { unreachable!("only collectives are found") };
-            Receipt::from_collective(op, position, engine, e.loc)
+            Receipt::from_collective(op, device_position, engine, e.loc)
         };
         (found.into_iter().map(receipt).collect(), reads.into_iter().collect())
     };
@@ -106,13 +110,16 @@ pub(super) fn result_receipts(graph: &Graph, position: usize, engine: Engine) ->
 }
 
 /// Returns the receipts (records of collectives with a reduction) of a result: `own`, or, if it has none, those of the
-/// arguments with the indices `reads`.
-pub(super) fn own_or_argument_receipts((own, reads): &(Arc<[Receipt]>, Vec<usize>), args: &[&Array]) -> Arc<[Receipt]> {
+/// arguments with the indices `argument_indices`.
+pub(super) fn own_or_argument_receipts(
+    (own, argument_indices): &(Arc<[Receipt]>, Vec<usize>),
+    args: &[&Array],
+) -> Arc<[Receipt]> {
     if !own.is_empty() {
         return own.clone();
     }
     let mut all: Vec<Receipt> = vec![];
-    for placement in reads.iter().filter_map(|&i| args[i].placement()) {
+    for placement in argument_indices.iter().filter_map(|&i| args[i].placement()) {
         for receipt in placement.receipts.iter() {
             if !all.contains(receipt) {
                 all.push(receipt.clone());

@@ -99,11 +99,12 @@ impl StepProgram {
         Ok(StepProgram { client: client.clone(), steps, fresh, temporary, results, idle: Mutex::default() })
     }
 
-    fn allocate(&self, bytes: usize) -> Result<Option<Buffer>> {
+    fn allocate_temporary_buffer(&self, bytes: usize) -> Result<Option<Buffer>> {
         Buffer::allocate(&self.client, bytes, false).map(Some)
     }
 
-    /// Runs the steps once; returns the memory of the results.
+    /// Runs all steps in order on the memory of parameters and results; returns that of the results. Entries of
+    /// `result_buffers` are `Some` before and after: only a running step takes one out.
     ///
     /// # Errors
     /// Memory, a fault of the interpreter, device errors.
@@ -115,7 +116,7 @@ impl StepProgram {
         let idle = self.idle.lock().pop();
         let temporary = match idle {
             Some(buffers) => buffers,
-            None => self.temporary.iter().map(|&bytes| self.allocate(bytes)).collect::<Result<_>>()?,
+            None => self.temporary.iter().map(|&bytes| self.allocate_temporary_buffer(bytes)).collect::<Result<_>>()?,
         };
         let mut memory = ExecutionMemory { params, fresh: result_buffers, temporary };
         for step in &self.steps {
@@ -181,7 +182,7 @@ fn upload_step_numbers(client: &Client, first: usize, length: usize) -> Result<B
     Buffer::from_bytes(client, &bytes)
 }
 
-/// The memory of one run of the steps.
+/// Buffers of one run of a [`StepProgram`]: of its parameters, results and temporary values.
 struct ExecutionMemory<'a, 'p> {
     params: &'a mut [ParamMemory<'p>],
     /// Memory of the results; `None` while a step writes to it.
@@ -190,7 +191,8 @@ struct ExecutionMemory<'a, 'p> {
 }
 
 impl ExecutionMemory<'_, '_> {
-    /// Runs a step. Its outputs are taken out of the tables meanwhile, so that nothing else can read them.
+    /// Runs a step: its copies, then its work. Its output buffers are taken out of `self` meanwhile, so that nothing
+    /// else reads them.
     fn run_step(&mut self, step: &CompiledStep, client: &Client) -> Result<()> {
         for &(from, to) in &step.copies {
             let mut copy = self.writable_buffer(to).take().expect(MISSING_BUFFER_MESSAGE);
@@ -266,7 +268,8 @@ impl ExecutionMemory<'_, '_> {
         }
     }
 
-    /// The memory of a place that a step writes to, which is no parameter that others read.
+    /// Returns the buffer at `place`, to be written to by a step; `None` while a step has taken it. Panics for a
+    /// parameter whose memory is shared.
     fn writable_buffer(&mut self, place: MemoryLocation) -> &mut Option<Buffer> {
         match place {
             MemoryLocation::Param(i) => match &mut self.params[i] {

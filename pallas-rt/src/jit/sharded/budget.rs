@@ -165,7 +165,7 @@ fn budget_error(found: String, help: &str) -> Error {
 }
 
 impl CollectiveCount {
-    /// Number of collectives.
+    /// Returns the number of these collectives; one in a loop or branch counts once.
     pub fn len(&self) -> usize {
         self.found.len()
     }

@@ -1,10 +1,10 @@
 //! Results of functions that count as declared like the arguments they replace, so that a second call does not compile.
 use crate::array::Array;
-use crate::sharding::{Declaration, Placement};
+use crate::sharding::{MeshPlacement, ShardingDeclaration};
 use pallas_graph::mesh::MeshSharding;
 
 /// By argument of a compiled function, its declared sharding, and the line and pattern that declare it.
-type ArgumentDeclarations<'a> = (&'a [Option<MeshSharding>], &'a [Option<Declaration>]);
+type ArgumentDeclarations<'a> = (&'a [Option<MeshSharding>], &'a [Option<ShardingDeclaration>]);
 
 /// Returns true if an argument fits the sharding `declared` that a function was compiled for: it is declared so, or is
 /// a result that a function sharded so. A training step that replaces declared parameters by its results thus does not
@@ -24,14 +24,14 @@ pub(in crate::jit) fn matches_declaration(x: &Array, declared: Option<&MeshShard
 
 /// Returns true if an array is sharded along the axes of a declaration, whose dimensions may be open or have
 /// priorities.
-fn is_sharded_as(placement: &Placement, declared: &MeshSharding) -> bool {
+fn is_sharded_as(placement: &MeshPlacement, declared: &MeshSharding) -> bool {
     placement.sharding_on_mesh(&declared.mesh).is_some_and(|sharding| declared.sharding.axes() == sharding.axes())
 }
 
 /// Returns the arguments for a compilation, each leaf on its own: a result that is passed in place of a declared
 /// argument gets the declaration which that argument had at the most similar call. `known` has the declarations of
 /// earlier calls whose arguments have the same structures.
-pub(in crate::jit) fn keep_declarations<'a>(
+pub(in crate::jit) fn keep_argument_declarations<'a>(
     known: impl Iterator<Item = ArgumentDeclarations<'a>>,
     args: &[Array],
 ) -> Vec<Array> {
@@ -41,20 +41,27 @@ pub(in crate::jit) fn keep_declarations<'a>(
     };
     let Some((declared, statements)) = known.max_by_key(alike) else { return args.to_vec() };
     let own = declared.iter().zip(statements);
-    args.iter().zip(own).map(|(x, (own, statement))| keep_declaration(x, own.as_ref(), statement.as_ref())).collect()
+    args.iter()
+        .zip(own)
+        .map(|(x, (own, statement))| keep_argument_declaration(x, own.as_ref(), statement.as_ref()))
+        .collect()
 }
 
 /// Returns the argument `x` for a recompilation: a result that replaces an argument declared as `declared` keeps that
 /// declaration. If the result is sharded in another way, its own sharding is declared, at the line of `statement`.
-fn keep_declaration(x: &Array, declared: Option<&MeshSharding>, statement: Option<&Declaration>) -> Array {
+fn keep_argument_declaration(
+    x: &Array,
+    declared: Option<&MeshSharding>,
+    statement: Option<&ShardingDeclaration>,
+) -> Array {
     let (Some(placement), Some(own), Some(statement)) = (x.placement(), declared, statement) else { return x.clone() };
     if placement.declared.is_some() || placement.is_cleared {
         return x.clone();
     }
-    let Some(blocks) = placement.reorder_blocks(&own.mesh, x.local_blocks()) else { return x.clone() };
+    let Some(blocks) = placement.reorder_blocks_for_mesh(&own.mesh, x.local_blocks()) else { return x.clone() };
     let Some(found) = placement.sharding_on_mesh(&own.mesh) else { return x.clone() };
     let sharding = if own.sharding.axes() == found.axes() { own.sharding.clone() } else { found };
     let (mesh, declared) = (own.mesh.clone(), Some(statement.clone()));
-    let placement = Placement { mesh, sharding, declared, ..placement.clone() };
+    let placement = MeshPlacement { mesh, sharding, declared, ..placement.clone() };
     Array::from_blocks(x.dtype(), x.shape(), placement.into_sharded_blocks(blocks))
 }

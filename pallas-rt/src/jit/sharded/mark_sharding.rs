@@ -1,9 +1,11 @@
 //! Declarations for whole trees, by patterns of paths.
-use super::{declared_sharding, push_constraint};
+use super::{declared_sharding, push_sharding_constraint};
 use crate::array::Array;
 use crate::jit::function::{CallArguments, Function};
-use crate::jit::trace::{constraint_of, type_of};
-use crate::sharding::{Declaration, Mesh, NamedSharding, Placement, ShardingPolicy, place_with_declaration};
+use crate::jit::trace::{sharding_constraint_of, type_of};
+use crate::sharding::{
+    Mesh, MeshPlacement, NamedSharding, ShardingDeclaration, ShardingPolicy, shard_with_declaration,
+};
 use crate::tree::{self, Tree};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::MeshSharding;
@@ -47,7 +49,7 @@ use std::sync::Arc;
 /// ```
 #[track_caller]
 pub fn mark_sharding<T: Tree>(tree: &T, mesh: &Arc<Mesh>, how: impl Into<ShardingPolicy>) -> Result<T> {
-    mark_tree(tree, mesh, &how.into(), Loc::caller())
+    mark_tree_sharding(tree, mesh, &how.into(), Loc::caller())
 }
 
 impl ShardingPolicy {
@@ -97,13 +99,13 @@ pub fn in_out_shardings<Args: Tree + 'static, F: Function<Args>>(
 ) -> F::Boxed<Result<F::Out>> {
     let (at, mesh, inputs, outputs) = (Loc::caller(), mesh.clone(), inputs.into(), outputs.into());
     F::boxed(move |given: CallArguments<'_, Args>| {
-        let args = mark_tree(&(given.tuple)(), &mesh, &inputs, at)?;
-        mark_tree(&f.call(&args)?, &mesh, &outputs, at)
+        let args = mark_tree_sharding(&(given.tuple)(), &mesh, &inputs, at)?;
+        mark_tree_sharding(&f.call(&args)?, &mesh, &outputs, at)
     })
 }
 
 /// Declares the arrays of a tree to be sharded by a policy, at the line `at`; see [`mark_sharding`].
-fn mark_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: Loc) -> Result<T> {
+fn mark_tree_sharding<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: Loc) -> Result<T> {
     let paths = tree::paths(tree);
     if let Some(pattern) = policy.first_unmatched_pattern(&paths) {
         let shown = paths.iter().take(4).map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", ");
@@ -120,8 +122,8 @@ fn mark_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: L
         let sharding = NamedSharding::new(mesh, spec.clone());
         // `**` stands for one spec for all arrays, which is no pattern that the user chose.
         let pattern = (rule.pattern != "**").then(|| rule.pattern.as_str().into());
-        let declaration = Declaration { at, pattern };
-        mark_array(x, &sharding, declaration).map_err(|error| add_path_to_error(error, &path, &rule.pattern))
+        let declaration = ShardingDeclaration { at, pattern };
+        mark_array_sharding(x, &sharding, declaration).map_err(|error| add_path_to_error(error, &path, &rule.pattern))
     })
 }
 
@@ -133,12 +135,12 @@ fn mark_tree<T: Tree>(tree: &T, mesh: &Arc<Mesh>, policy: &ShardingPolicy, at: L
 pub fn clear_sharding<T: Tree>(tree: &T) -> Result<T> {
     tree::map(tree, |x| {
         x.check()?;
-        if let Some((_, _, before)) = constraint_of(x) {
+        if let Some((_, _, before)) = sharding_constraint_of(x) {
             return Ok(before);
         }
         Ok(match x.placement() {
             Some(placement) if !placement.is_cleared => {
-                let placement = Placement { declared: None, is_cleared: true, ..placement.clone() };
+                let placement = MeshPlacement { declared: None, is_cleared: true, ..placement.clone() };
                 Array::from_blocks(x.dtype(), x.shape(), placement.into_sharded_blocks(x.local_blocks().to_vec()))
             }
             _ => x.clone(),
@@ -147,12 +149,12 @@ pub fn clear_sharding<T: Tree>(tree: &T) -> Result<T> {
 }
 
 /// Declares an array to be sharded; one that is declared so already stays as it is, another declaration is an error.
-fn mark_array(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> Result<Array> {
+fn mark_array_sharding(x: &Array, sharding: &NamedSharding, declaration: ShardingDeclaration) -> Result<Array> {
     x.check()?;
     let at = declaration.at;
     let mesh = sharding.mesh();
     let new = MeshSharding { mesh: mesh.clone(), sharding: sharding.sharding_of_type(&type_of(x), at)?.normal(mesh) };
-    let earlier = match constraint_of(x) {
+    let earlier = match sharding_constraint_of(x) {
         Some((placed, line, _)) => {
             let sharding = placed.sharding.normal(&placed.mesh);
             Some((MeshSharding { sharding, ..placed }, line))
@@ -172,8 +174,8 @@ fn mark_array(x: &Array, sharding: &NamedSharding, declaration: Declaration) -> 
                 Diag::new("sharding", At::Op, found, "take the first one back by `clear_sharding`"),
             ))
         }
-        None if x.is_traced() => push_constraint(x, sharding, at),
-        None => place_with_declaration(x, sharding, declaration),
+        None if x.is_traced() => push_sharding_constraint(x, sharding, at),
+        None => shard_with_declaration(x, sharding, declaration),
     }
 }
 

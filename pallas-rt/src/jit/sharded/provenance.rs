@@ -2,8 +2,10 @@
 use super::{Shardings, operation_name};
 use pallas_device::error::{Error, Result};
 use pallas_graph::mesh::{Axis, PropagationDirection, axes_text};
-use pallas_graph::shard::propagation_program::{Definition, NodeKind, Val};
-use pallas_graph::shard::{Origin, PropagationLink, PropagationStop, Reshard, StopReason, ValueOrResult};
+use pallas_graph::shard::propagation_program::{NodeKind, Val, ValueDefinition};
+use pallas_graph::shard::{
+    PropagationLink, PropagationOrigin, PropagationStop, PropagationStopReason, Reshard, ValueOrResult,
+};
 use pallas_ir::{At, Diag, Loc};
 use std::fmt;
 
@@ -109,7 +111,7 @@ impl Shardings {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn why(&self, value: usize, axis: &str) -> Result<Provenance> {
-        let (v, axis) = self.resolve_query(value, axis)?;
+        let (v, axis) = self.resolve_value_and_axis(value, axis)?;
         let Some(dim) = self.sharded_dim(v, axis) else {
             let found = format!("{} is not sharded by `{}`", self.describe_value(v), self.axis_name(axis));
             return Err(provenance_error(found, "`why_not` names the obstacle"));
@@ -120,7 +122,7 @@ impl Shardings {
             ProvenanceStep {
                 operation,
                 at,
-                from: self.describe_slot(cause.from),
+                from: self.describe_value_or_result(cause.from),
                 round: cause.round,
                 stage: cause.stage,
             }
@@ -143,10 +145,10 @@ impl Shardings {
     /// # Errors
     /// No such value or axis.
     pub fn why_not(&self, value: usize, axis: &str) -> Result<WhyNot> {
-        let (v, axis) = self.resolve_query(value, axis)?;
+        let (v, axis) = self.resolve_value_and_axis(value, axis)?;
         let obstacle = |stop: PropagationStop| {
             let (operation, at) = self.describe_link(stop.via);
-            let (from, to) = (self.describe_slot(stop.from), self.describe_slot(stop.to));
+            let (from, to) = (self.describe_value_or_result(stop.from), self.describe_value_or_result(stop.to));
             Obstacle { from, to, operation, at, reason: self.stop_reason(&stop, axis) }
         };
         let obstacles = self.propagation().propagation_stops(v, axis).into_iter().map(obstacle).collect();
@@ -159,7 +161,7 @@ impl Shardings {
     }
 
     /// The value at a position in the list of all values, and the axis with a name.
-    fn resolve_query(&self, value: usize, axis: &str) -> Result<(Val, Axis)> {
+    fn resolve_value_and_axis(&self, value: usize, axis: &str) -> Result<(Val, Axis)> {
         let Some(listed) = self.values.get(value) else {
             let found = format!("value {value} of a function with {}", self.values.len());
             return Err(provenance_error(found, "`values()` has all values, `find` their positions"));
@@ -185,7 +187,7 @@ impl Shardings {
 
     /// The reads of a value that need it in another sharding, each as text: that sharding, and the line.
     pub(in crate::jit) fn reshard_texts(&self, v: Val) -> Vec<String> {
-        let own = self.partitioned().reshards.iter().filter(|one| self.reshard_source(one) == v);
+        let own = self.partitioned_graph().reshards.iter().filter(|one| self.reshard_source(one) == v);
         own.map(|one| format!("as {}{}", one.to.text(&self.mesh), line_suffix(one.at))).collect()
     }
 
@@ -193,7 +195,7 @@ impl Shardings {
     /// constraint.
     fn reshard_source(&self, reshard: &Reshard) -> Val {
         let (program, mut v) = (self.propagation().program(), reshard.value);
-        while let Definition::Result(id, _) = program.definitions[v.index()]
+        while let ValueDefinition::Result(id, _) = program.definitions[v.index()]
             && let NodeKind::Constraint(sharding) = &program.nodes[id].kind
             && sharding.axes() == reshard.to.axes()
         {
@@ -207,12 +209,12 @@ impl Shardings {
         let program = self.propagation().program();
         let ty = program.ty(v);
         match program.definitions[v.index()] {
-            Definition::Param(i) => format!("argument `{}` {ty}", self.parameter_path(i)),
-            Definition::Result(node, _) => {
+            ValueDefinition::Param(i) => format!("argument `{}` {ty}", self.parameter_path(i)),
+            ValueDefinition::Result(node, _) => {
                 let (name, at) = self.describe_link(PropagationLink::Node(node));
                 if at == Loc::NONE { format!("{name} {ty}") } else { format!("{name} {ty} at {at}") }
             }
-            Definition::Argument(node, _, i) => {
+            ValueDefinition::Argument(node, _, i) => {
                 let (name, at) = self.describe_link(PropagationLink::Node(node));
                 format!("value {i} that {name} carries, {ty}, at {at}")
             }
@@ -224,7 +226,7 @@ impl Shardings {
         self.paths.get(i).cloned().unwrap_or_else(|| format!("captured {}", i - self.paths.len()))
     }
 
-    fn describe_slot(&self, slot: ValueOrResult) -> String {
+    fn describe_value_or_result(&self, slot: ValueOrResult) -> String {
         match slot {
             ValueOrResult::Value(v) => self.describe_value(v),
             ValueOrResult::Result(i) => format!("result {i} of the function"),
@@ -251,10 +253,10 @@ impl Shardings {
         }
     }
 
-    /// An annotation as text, with its line.
-    fn describe_annotation(&self, origin: Option<Origin>) -> (String, Loc) {
+    /// Returns the text and the line of the annotation `origin`; for `None` the text `no annotation`, without a line.
+    fn describe_annotation(&self, origin: Option<PropagationOrigin>) -> (String, Loc) {
         match origin {
-            Some(Origin::Param(i)) => {
+            Some(PropagationOrigin::Param(i)) => {
                 let statement = self.declared.statements.get(i).cloned().flatten();
                 let pattern = statement.as_ref().and_then(|s| s.pattern.as_ref());
                 let pattern = pattern.map_or(String::new(), |pattern| format!(" by pattern `{pattern}`"));
@@ -263,8 +265,8 @@ impl Shardings {
                     statement.map_or(Loc::NONE, |s| s.at),
                 )
             }
-            Some(Origin::Result(i)) => (format!("result {i}, declared"), Loc::NONE),
-            Some(Origin::Constraint(id)) => {
+            Some(PropagationOrigin::Result(i)) => (format!("result {i}, declared"), Loc::NONE),
+            Some(PropagationOrigin::Constraint(id)) => {
                 let node = &self.propagation().program().nodes[id];
                 let NodeKind::Constraint(sharding) = &node.kind else { return ("an annotation".into(), node.loc) };
                 (format!("with_sharding_constraint {}", sharding.text(&self.mesh)), node.loc)
@@ -275,28 +277,32 @@ impl Shardings {
 
     /// The reason why an axis stops, as text.
     fn stop_reason(&self, stop: &PropagationStop, axis: Axis) -> String {
-        let said = |origin: Option<Origin>| match self.describe_annotation(origin) {
+        let said = |origin: Option<PropagationOrigin>| match self.describe_annotation(origin) {
             (text, Loc::NONE) => text,
             (text, at) => format!("{text} at {at}"),
         };
         let name = self.axis_name(axis);
         match &stop.reason {
-            StopReason::NoCorrespondingDim { dim } => {
+            PropagationStopReason::NoCorrespondingDim { dim } => {
                 format!(
                     "`{name}` divides dimension {dim} of {}, and the other has no such dimension",
-                    self.describe_slot(stop.from)
+                    self.describe_value_or_result(stop.from)
                 )
             }
-            StopReason::NeedsWholeDim { dim } => format!("the operation needs all of dimension {dim} on each device"),
-            StopReason::Barrier(flow) => match flow {
+            PropagationStopReason::NeedsWholeDim { dim } => {
+                format!("the operation needs all of dimension {dim} on each device")
+            }
+            PropagationStopReason::Barrier(flow) => match flow {
                 PropagationDirection::Forward => "a barrier that shardings pass forwards only".into(),
                 PropagationDirection::Backward => "a barrier that shardings pass backwards only".into(),
                 PropagationDirection::None => "a barrier that no sharding passes".into(),
                 PropagationDirection::Both => "a barrier".into(),
             },
-            StopReason::Closed { dim, origin } => format!("dimension {dim} is closed by {}", said(*origin)),
-            StopReason::Replicated { origin } => format!("it is not to be sharded by `{name}`: {}", said(*origin)),
-            StopReason::ShardsOtherDim { dim } => {
+            PropagationStopReason::Closed { dim, origin } => format!("dimension {dim} is closed by {}", said(*origin)),
+            PropagationStopReason::Replicated { origin } => {
+                format!("it is not to be sharded by `{name}`: {}", said(*origin))
+            }
+            PropagationStopReason::ShardsOtherDim { dim } => {
                 let ValueOrResult::Value(v) = stop.to else {
                     return format!("`{name}` divides dimension {dim} already");
                 };
@@ -307,12 +313,20 @@ impl Shardings {
                     .map_or(String::new(), |cause| format!(", since round {}, stage {}", cause.round, cause.stage));
                 format!("`{name}` divides dimension {dim} already{decided}: {}", said(chain.origin))
             }
-            StopReason::Conflict { with, axes } => {
-                format!("{} divides the same dimension by {}", self.describe_slot(*with), axes_text(axes, &self.mesh))
+            PropagationStopReason::Conflict { with, axes } => {
+                format!(
+                    "{} divides the same dimension by {}",
+                    self.describe_value_or_result(*with),
+                    axes_text(axes, &self.mesh)
+                )
             }
-            StopReason::UnevenExtent { extent } => format!("`{name}` does not divide {extent} positions evenly"),
-            StopReason::LimitedByResult => "an operand is sharded no further than the result of the operation".into(),
-            StopReason::AfterPartialFactor { dim } => {
+            PropagationStopReason::UnevenExtent { extent } => {
+                format!("`{name}` does not divide {extent} positions evenly")
+            }
+            PropagationStopReason::LimitedByResult => {
+                "an operand is sharded no further than the result of the operation".into()
+            }
+            PropagationStopReason::AfterPartialFactor { dim } => {
                 format!(
                     "blocks of dimension {dim} would not be adjacent elements: its slower part is not sharded completely"
                 )

@@ -46,7 +46,8 @@ pub fn shard_as(arrays: &[&Array]) -> Result<Vec<Array>> {
     add_sharding_group(arrays, Loc::caller())
 }
 
-/// Puts arrays of one shape into a new sharding group, if one of them is traced.
+/// Puts arrays of one shape into a new sharding group, and returns them as its members; returns them as they are if
+/// none is traced.
 fn add_sharding_group(arrays: &[&Array], at: Loc) -> Result<Vec<Array>> {
     arrays.iter().try_for_each(|x| x.check().map(drop))?;
     if let Some((first, other)) =

@@ -26,11 +26,11 @@ enum MeshSource {
 }
 
 impl NamedMesh<'_> {
-    fn describe(&self, name: &dyn Fn(usize) -> String) -> String {
+    fn describe(&self, name_parameter: &dyn Fn(usize) -> String) -> String {
         let by = match self.by {
             MeshSource::ShardMap => "a `shard_map`".to_string(),
             MeshSource::Constraint => "a constraint".to_string(),
-            MeshSource::Param(i) => name(i),
+            MeshSource::Param(i) => name_parameter(i),
         };
         let at = if self.at == Loc::NONE { String::new() } else { format!(" ({})", self.at) };
         format!("{by}{at} on the mesh {}", self.mesh)
@@ -39,14 +39,14 @@ impl NamedMesh<'_> {
 
 impl DeclaredShardings {
     /// Collects the declarations of a graph's annotations and of `args`, the arrays that are its parameters, and
-    /// rewrites the graph so that everything is on one mesh. `name` names a parameter in messages.
+    /// rewrites the graph so that everything is on one mesh. `name_parameter` names a parameter in messages.
     ///
     /// # Errors
     /// Meshes of other devices, or whose axes have no parts in common.
     pub(in crate::jit) fn collect_declarations<'g, 'a>(
         graph: &'g Graph,
         args: impl Iterator<Item = &'a Array> + Clone,
-        name: &dyn Fn(usize) -> String,
+        name_parameter: &dyn Fn(usize) -> String,
     ) -> Result<(Cow<'g, Graph>, DeclaredShardings)> {
         let mut all: Vec<NamedMesh<'_>> = vec![];
         collect_meshes(graph, &mut all)?;
@@ -56,7 +56,7 @@ impl DeclaredShardings {
                 all.push(NamedMesh { mesh: &placement.mesh, at: declared.at, by: MeshSource::Param(i) });
             }
         }
-        let mesh = choose_mesh(&all, name)?;
+        let mesh = choose_mesh(&all, name_parameter)?;
         let own = |placed: MeshSharding| match &mesh {
             Some(mesh) if placed.mesh != *mesh => mesh.translate_sharding(&placed.mesh, &placed.sharding),
             _ => Some(placed.sharding),
@@ -64,15 +64,15 @@ impl DeclaredShardings {
         let mut shardings = vec![];
         for (i, x) in args.clone().enumerate() {
             let found = declared_sharding(x).map(|placed| own(placed).ok_or(i)).transpose();
-            shardings
-                .push(found.map_err(|i| {
-                    mesh_mismatch_error(&all, |by| matches!(by, MeshSource::Param(k) if *k == i), name)
-                })?);
+            shardings.push(found.map_err(|i| {
+                mesh_mismatch_error(&all, |by| matches!(by, MeshSource::Param(k) if *k == i), name_parameter)
+            })?);
         }
         let statements = args.map(|x| x.placement().and_then(|placement| placement.declared.clone())).collect();
         let graph = match &mesh {
             Some(mesh) if all.iter().any(|named| named.mesh != mesh) => {
-                let by_constraint = || mesh_mismatch_error(&all, |by| matches!(by, MeshSource::Constraint), name);
+                let by_constraint =
+                    || mesh_mismatch_error(&all, |by| matches!(by, MeshSource::Constraint), name_parameter);
                 Cow::Owned(translate_constraints(graph, mesh).ok_or_else(by_constraint)?)
             }
             _ => Cow::Borrowed(graph),
@@ -83,7 +83,7 @@ impl DeclaredShardings {
 
 /// The mesh on which everything runs, with the others as views of it: the mesh of a `shard_map`, whose body names its
 /// axes, else the one with the most axes of which all others are views. `None` if nothing names a mesh.
-fn choose_mesh(all: &[NamedMesh<'_>], name: &dyn Fn(usize) -> String) -> Result<Option<Arc<Mesh>>> {
+fn choose_mesh(all: &[NamedMesh<'_>], name_parameter: &dyn Fn(usize) -> String) -> Result<Option<Arc<Mesh>>> {
     let fixed: Vec<&NamedMesh<'_>> = all.iter().filter(|named| matches!(named.by, MeshSource::ShardMap)).collect();
     let mut candidates: Vec<&NamedMesh<'_>> = if fixed.is_empty() { all.iter().collect() } else { fixed };
     // Propagation shards by whole axes better than by parts of them, and the finest mesh has the most axes.
@@ -97,7 +97,11 @@ fn choose_mesh(all: &[NamedMesh<'_>], name: &dyn Fn(usize) -> String) -> Result<
         None if all.is_empty() => Ok(None),
         None => {
             let first = candidates.first().map_or(&all[0], |main| main);
-            Err(mismatch_error_between(first, all.iter().find(|named| !is_view(first.mesh, named)), name))
+            Err(mesh_mismatch_error_between(
+                first,
+                all.iter().find(|named| !is_view(first.mesh, named)),
+                name_parameter,
+            ))
         }
     }
 }
@@ -107,19 +111,19 @@ fn choose_mesh(all: &[NamedMesh<'_>], name: &dyn Fn(usize) -> String) -> Result<
 fn mesh_mismatch_error(
     all: &[NamedMesh<'_>],
     is_mismatched: impl Fn(&MeshSource) -> bool,
-    name: &dyn Fn(usize) -> String,
+    name_parameter: &dyn Fn(usize) -> String,
 ) -> Error {
-    mismatch_error_between(&all[0], all.iter().rev().find(|named| is_mismatched(&named.by)), name)
+    mesh_mismatch_error_between(&all[0], all.iter().rev().find(|named| is_mismatched(&named.by)), name_parameter)
 }
 
-fn mismatch_error_between(
+fn mesh_mismatch_error_between(
     first: &NamedMesh<'_>,
     other: Option<&NamedMesh<'_>>,
-    name: &dyn Fn(usize) -> String,
+    name_parameter: &dyn Fn(usize) -> String,
 ) -> Error {
     let at = other.map_or(first.at, |other| other.at);
-    let other = other.map_or_else(|| "another value".to_string(), |other| other.describe(name));
-    let found = format!("values on two meshes: {}, and {other}", first.describe(name));
+    let other = other.map_or_else(|| "another value".to_string(), |other| other.describe(name_parameter));
+    let found = format!("values on two meshes: {}, and {other}", first.describe(name_parameter));
     let help =
         "a function runs on one mesh; others may be views of its devices, whose axes are made of parts of its axes";
     Error::operation(at, Diag::new("mesh", At::Op, found, help))

@@ -133,7 +133,7 @@ fn clients_that_nobody_uses_are_freed() {
             let z = step(&y).expect("it runs");
             drop(y);
             let z = bounded(&(z * 2.0)).expect("it runs");
-            assert!(z.client().is_used() && numbers(&z).iter().all(|x| x.is_finite()), "turn {turn}");
+            assert!(z.client().is_in_use() && numbers(&z).iter().all(|x| x.is_finite()), "turn {turn}");
         }
         let alive = seen.iter().filter(|runtime| runtime.upgrade().is_some()).count();
         assert!(alive <= 1, "{alive} of {} clients", seen.len());

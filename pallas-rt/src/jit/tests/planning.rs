@@ -41,7 +41,7 @@ fn sent(plan: &Plan, times: usize, all: &mut BTreeMap<Vec<String>, usize>) {
                     _ => ty.clone(),
                 };
                 let axes = op.axes.iter().map(|axis| op.mesh.name(usize::from(axis.id)).to_string()).collect();
-                *all.entry(axes).or_default() += op.bytes_sent(&operand) * times;
+                *all.entry(axes).or_default() += op.bytes_sent_per_device(&operand) * times;
             }
             StepOp::For { body, length, .. } => sent(body, times * length, all),
             StepOp::While { condition, body, .. } => {

@@ -20,7 +20,7 @@ fn shaders(plan: &Plan, target: &Target, what: &str) -> Vec<wgsl::Shader> {
     let mut all = vec![];
     for step in &plan.steps {
         let StepOp::Kernel { kernel, .. } = &step.work else { panic!("{what}: a loop") };
-        let lowered = pallas_codegen::passes::run_pipeline(kernel);
+        let lowered = pallas_codegen::passes::run_lowering_passes(kernel);
         let (shader, audit) =
             wgsl::audit_barriers(&lowered, 0, target, 0).unwrap_or_else(|e| panic!("{what} {target:?}: {e}"));
         assert_eq!(audit.races, [""; 0], "{what}");

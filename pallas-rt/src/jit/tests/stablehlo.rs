@@ -12,7 +12,7 @@ use pallas_graph::mesh::{
 };
 use pallas_graph::transform::vjp;
 use pallas_graph::{Graph, Op, OptimizationBarrier, Var};
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -25,7 +25,7 @@ fn every_operation() -> Vec<(String, Graph)> {
     for &op in ScalarOp::ALL {
         for &dtype in op.row().class.dtypes() {
             let mut graph = Graph::default();
-            let dtype_of = |ty: &Ty| if let Ty::Is(dtype) = ty { *dtype } else { dtype };
+            let dtype_of = |ty: &SignatureType| if let SignatureType::Is(dtype) = ty { *dtype } else { dtype };
             let args: Vec<Var> =
                 op.row().operands.iter().map(|(_, ty)| graph.param(Type::new(dtype_of(ty), [3, 40]))).collect();
             let y = graph.push(op, &args).expect("types of the row");

@@ -4,9 +4,9 @@ use super::memory::Memory;
 use crate::lang::context::{self, Handle};
 use crate::lang::tile::Tile;
 use crate::prelude::*;
-use pallas_ir::scalar::{Gpu, Ty};
+use pallas_ir::scalar::{SignatureType, WgslAccuracy};
 use pallas_ir::structural::{self as ops, RandomKernelGenerator};
-use pallas_ir::{Access, DType, Dim, Literal, Op, ScalarOp, StructuralOp, Type, infer};
+use pallas_ir::{AccessForm, DType, Dim, Literal, Op, ScalarOp, StructuralOp, Type, infer};
 
 /// Shape of all tiles that loops and branches carry.
 pub(super) const SHAPE: [usize; 2] = [2, 6];
@@ -50,7 +50,7 @@ pub(super) struct Made {
 }
 
 /// The access form of an operation for these operands.
-fn access(op: &StructuralOp, args: &[Made]) -> Access {
+fn access(op: &StructuralOp, args: &[Made]) -> AccessForm {
     let dims: Vec<Vec<Dim>> = args.iter().map(|a| a.ty.dims()).collect();
     op.access(&dims.iter().map(|d| &d[..]).collect::<Vec<_>>())
 }
@@ -67,8 +67,8 @@ fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
     match op {
         Op::Scalar(op) => {
             let own = match op.row().gpu {
-                Gpu::Exact | Gpu::Finite(0) => ROUNDING,
-                Gpu::Finite(ulp) => ulp as f32 * ROUNDING,
+                WgslAccuracy::Exact | WgslAccuracy::Finite(0) => ROUNDING,
+                WgslAccuracy::Finite(ulp) => ulp as f32 * ROUNDING,
             };
             match op {
                 Neg | Abs | Minimum | Maximum | Clamp | Select => Some(worst),
@@ -81,36 +81,36 @@ fn error(op: &Op, args: &[Made], result: &Type) -> Option<f32> {
             }
         }
         Op::Structural(op) => match access(op, args) {
-            Access::Contract { contract, .. } => {
+            AccessForm::Contract { contract, .. } => {
                 let k = terms(&args[0].ty.shape, &contract.iter().map(|p| p.0).collect::<Vec<_>>());
                 Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
             }
-            Access::Nest(nest) if args.len() == 2 => {
+            AccessForm::Nest(nest) if args.len() == 2 => {
                 let k = nest.folded_count() as f32;
                 Some(k * LIMIT * sum + k * k * LIMIT * ROUNDING)
             }
-            Access::Nest(nest) if nest.op == Add => {
+            AccessForm::Nest(nest) if nest.op == Add => {
                 let n = nest.folded_count() as f32;
                 Some(n * worst + n * n * ROUNDING)
             }
-            Access::Nest(nest) if nest.op == Mul => (worst == 0.0).then_some(16.0 * ROUNDING),
-            Access::Fold { op: Add, axes } => {
+            AccessForm::Nest(nest) if nest.op == Mul => (worst == 0.0).then_some(16.0 * ROUNDING),
+            AccessForm::Fold { op: Add, axes } => {
                 let n = terms(&args[0].ty.shape, &axes);
                 Some(n * worst + n * n * ROUNDING)
             }
-            Access::Scan { op: Add, axis, .. } => {
+            AccessForm::Scan { op: Add, axis, .. } => {
                 let n = terms(&args[0].ty.shape, &[axis]);
                 Some(n * worst + n * n * ROUNDING)
             }
-            Access::Fold { op: Mul, .. } | Access::Scan { op: Mul, .. } | Access::Powi(_) => {
+            AccessForm::Fold { op: Mul, .. } | AccessForm::Scan { op: Mul, .. } | AccessForm::Powi(_) => {
                 (worst == 0.0).then_some(16.0 * ROUNDING)
             }
             // Each update is added to what its element has become.
-            Access::Scatter { op: Some(Add), .. } => {
+            AccessForm::Scatter { op: Some(Add), .. } => {
                 let n = terms(&args[2].ty.shape, &(0..args[2].ty.shape.len()).collect::<Vec<_>>());
                 Some(n * sum + n * n * ROUNDING)
             }
-            Access::Cast | Access::Bitcast => (worst == 0.0).then_some(0.0),
+            AccessForm::Cast | AccessForm::Bitcast => (worst == 0.0).then_some(0.0),
             _ => Some(worst),
         },
         _ => Some(worst),
@@ -173,7 +173,7 @@ fn bound(op: &Op, args: &[Made]) -> f32 {
             _ => f32::INFINITY,
         },
         Op::Structural(op) => match access(op, args) {
-            Access::Map(_) | Access::Flat | Access::Gather { .. } => most.max(1.0),
+            AccessForm::Map(_) | AccessForm::Flat | AccessForm::Gather { .. } => most.max(1.0),
             _ => f32::INFINITY,
         },
         _ => f32::INFINITY,
@@ -198,7 +198,7 @@ impl RandomKernelGenerator for Offer<'_> {
         self.places.push(self.pool.made.len());
         self.pool.give(context::emit_constant(x), 0.0);
     }
-    fn clamp_operand(&mut self, end: usize) {
+    fn clamp_last_operand(&mut self, end: usize) {
         let Some(last) = self.places.pop() else { return };
         self.places.push(self.pool.made.len());
         let inside = Tile::<i32>::new(self.pool.made[last].handle).clamp(0, end as i32 - 1);
@@ -320,7 +320,7 @@ impl Pool {
         };
         let mut args = vec![];
         for (_, ty) in op.row().operands {
-            let dtype = if let Ty::Is(dtype) = ty { *dtype } else { open };
+            let dtype = if let SignatureType::Is(dtype) = ty { *dtype } else { open };
             let Some(arg) = self.of(dtype) else { return };
             args.push(arg);
         }

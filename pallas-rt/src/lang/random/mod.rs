@@ -22,7 +22,7 @@ use pallas_codegen::interp::{Argument, Data, Machine, walk};
 use pallas_codegen::passes::{self, PlacementPassState};
 use pallas_codegen::target::{Profile, Target};
 use pallas_codegen::wgsl;
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::{Kernel, Literal, Op, ScalarOp, StructuralOp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -176,7 +176,8 @@ fn run(client: &Client, seed: u64, steps: usize) -> Result<Numbers> {
 
 /// Returns the kernel of a seed as traced and as lowered: what tests of passes and backends start from.
 pub(crate) fn kernels(seed: u64, steps: usize) -> [Arc<Kernel>; 2] {
-    let mut found = crate::launch::collect_kernels(|| run(&Client::cpu(), seed, steps)).expect("it is compiled");
+    let mut found =
+        crate::launch::collect_traced_and_lowered_kernels(|| run(&Client::cpu(), seed, steps)).expect("it is compiled");
     found.remove(0)
 }
 
@@ -461,7 +462,7 @@ fn random_kernels_use_every_operation_in_64_bits() {
         drawn.insert((op, ty.split('[').next().unwrap_or_default()));
     }
     for dtype in [DType::F64, DType::I64, DType::U64] {
-        let of_type = |op: &&ScalarOp| op.row().result == Ty::T && op.row().class.dtypes().contains(&dtype);
+        let of_type = |op: &&ScalarOp| op.row().result == SignatureType::T && op.row().class.dtypes().contains(&dtype);
         let scalar = ScalarOp::ALL.iter().filter(of_type).map(|op| op.name());
         // What is of one type alone gives no other.
         let positions = ["arg_reduce", "arg_top_k", "argsort"];

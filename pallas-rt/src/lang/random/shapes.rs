@@ -4,7 +4,7 @@
 //! tiles are therefore combined with tiles of other extents.
 use super::draw::Pool;
 use crate::lang::tile::{Tile, emit_structural};
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::{DType, Dim, Op, ScalarOp, StructuralOp, structural as ops};
 
 impl Pool {
@@ -110,7 +110,7 @@ impl Pool {
         };
         let at_0 = self.dice.below(4) > 0;
         let (Some(first), Some(second)) = (window(self, at_0), window(self, false)) else { return };
-        let binary = |op: &&ScalarOp| op.row().operands.iter().map(|o| o.1).eq([Ty::T; 2]);
+        let binary = |op: &&ScalarOp| op.row().operands.iter().map(|o| o.1).eq([SignatureType::T; 2]);
         let fits = |op: &&ScalarOp| op.row().class.dtypes().contains(&dtype);
         let binary: Vec<ScalarOp> = ScalarOp::ALL.iter().filter(binary).filter(fits).copied().collect();
         let op: Op = match self.dice.below(6) {

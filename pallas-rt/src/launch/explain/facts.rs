@@ -9,7 +9,7 @@ use std::fmt;
 /// Number of operations that a transcendental function counts as.
 const OPS_PER_TRANSCENDENTAL: f64 = 10.0;
 /// Maximum number of lines of the user's code that are listed with their shares of the time.
-const MAX_LISTED_LINES: usize = 5;
+const MAX_LISTED_SOURCE_LINES: usize = 5;
 
 /// A row of the table of operands.
 pub(super) struct OperandRow {
@@ -193,7 +193,7 @@ impl ExplainedKernel {
         let line = |(time, _, id): (f64, f64, InstId)| (time / total, self.operation_name(id), self.traced.loc(id));
         let mut times: Vec<(f64, String, Loc)> = places.into_values().filter(|l| l.0 > 0.0).map(line).collect();
         times.sort_by(|a, b| b.0.total_cmp(&a.0));
-        times.truncate(MAX_LISTED_LINES);
+        times.truncate(MAX_LISTED_SOURCE_LINES);
         times
     }
 

@@ -1,6 +1,6 @@
 //! Kernels as one page of HTML, on which a slider goes through the programs of each grid.
 use super::facts::{OperandRow, format_percent, join_texts};
-use super::picture::{Card, DrawnPrograms};
+use super::picture::{DrawnPrograms, PictureCard};
 use super::program_accesses::{FollowedProgram, OperandAccess};
 use super::{ExplainedKernel, Explanation};
 use crate::markup::{escape_markup, html_page};
@@ -45,7 +45,7 @@ impl ExplainedKernel {
         *body += &format!("<section class=\"kernel\">\n<h1>Kernel <code>{}</code></h1>\n", escape_markup(&self.name));
         facts.iter().for_each(|fact| body.push_str(&format!("<p class=\"fact\">{}</p>\n", escape_markup(fact))));
         body.push_str("<h2>Operands</h2>\n");
-        write_table(body, &OperandRow::HEADINGS, self.operand_rows().iter().map(|row| row.cells().to_vec()));
+        write_html_table(body, &OperandRow::HEADINGS, self.operand_rows().iter().map(|row| row.cells().to_vec()));
         body.push_str("<h2>Program by program</h2>\n");
         self.write_slider(body, &programs);
         body.push_str(
@@ -56,7 +56,7 @@ impl ExplainedKernel {
             .time_shares()
             .into_iter()
             .map(|(share, operation, at)| vec![format_percent(share), operation, line(at)]);
-        write_table(body, &["share", "longest operation", "line"], times);
+        write_html_table(body, &["share", "longest operation", "line"], times);
         body.push_str("<h2>Stages</h2>\n");
         for (stage, text) in self.device_stages() {
             let (stage, text) = (escape_markup(&stage), escape_markup(&text));
@@ -82,7 +82,7 @@ impl ExplainedKernel {
             }
         }
         body.push_str("<div class=\"pictures\">\n");
-        for Card { svg, size: [wide, high] } in self.draw_cards(programs) {
+        for PictureCard { svg, size: [wide, high] } in self.draw_cards(programs) {
             let card = svg.finish(wide + 4.0, high + 4.0, &self.name);
             *body += &format!("<section>{card}</section>\n");
         }
@@ -135,7 +135,7 @@ fn format_tuple(ids: &[i64]) -> String {
 }
 
 /// Appends a table of texts to the page.
-fn write_table(body: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
+fn write_html_table(body: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     let cells = |cells: Vec<&str>, tag: &str| {
         join_texts(cells.iter().map(|c| format!("<{tag}>{}</{tag}>", escape_markup(c))), "")
     };

@@ -13,7 +13,7 @@ mod tests;
 
 use super::recorded_calls::RecordedCall;
 use super::tuning_outcome::Tuning;
-use crate::exec::{CPU_THRESHOLDS, Cost, estimate_launch_cost};
+use crate::exec::{CPU_METHOD_THRESHOLDS, Cost, estimate_launch_cost};
 #[cfg(feature = "wgsl")]
 use crate::{Error, Result};
 use pallas_codegen::cpu::Executable;
@@ -127,7 +127,7 @@ impl ExplainedKernel {
     fn common_stages(&self) -> Vec<(String, String)> {
         let mut stages = vec![("traced".to_string(), self.traced.to_string())];
         let mut now = Kernel::clone(&self.traced);
-        for (name, pass) in pallas_codegen::passes::PIPELINE {
+        for (name, pass) in pallas_codegen::passes::LOWERING_PASSES {
             now = pass(&now);
             stages.push((name.to_string(), now.to_string()));
         }
@@ -151,7 +151,7 @@ impl ExplainedKernel {
     }
 
     fn compile_for_cpu(&self) -> Executable {
-        Executable::compile(self.traced.clone(), self.lowered.clone(), CPU_THRESHOLDS)
+        Executable::compile(self.traced.clone(), self.lowered.clone(), CPU_METHOD_THRESHOLDS)
     }
 
     /// Returns the steps that a program takes on this machine's CPU: which elementwise operations are computed together

@@ -12,23 +12,23 @@ use std::collections::BTreeMap;
 
 /// Maximum number of programs that are followed and drawn.
 const MAX_DRAWN_PROGRAMS: i64 = 256;
-/// Largest width and height of the table of the last two dimensions.
-const MAX_TABLE_SIZE: [f64; 2] = [240.0, 170.0];
-/// Largest width and height of the tables of the dimensions in front of the last two.
-const MAX_OUTER_TABLE_SIZE: [f64; 2] = [130.0, 70.0];
-/// Height at which an array with one dimension is drawn.
-const VECTOR_HEIGHT: f64 = 22.0;
-/// Least width and height of a marked block.
-const MIN_MARK_SIZE: f64 = 3.0;
+/// Largest width and height, in pixels, of the table of the last two dimensions.
+const MAX_TABLE_SIZE_PIXELS: [f64; 2] = [240.0, 170.0];
+/// Largest width and height, in pixels, of the tables of the dimensions in front of the last two.
+const MAX_OUTER_TABLE_SIZE_PIXELS: [f64; 2] = [130.0, 70.0];
+/// Height, in pixels, of the strip that stands for an array with one dimension.
+const VECTOR_HEIGHT_PIXELS: f64 = 22.0;
+/// Least width and height, in pixels, at which a block is drawn.
+const MIN_BLOCK_SIZE_PIXELS: f64 = 3.0;
 /// Maximum number of lines between blocks along a side.
-const MAX_BLOCK_LINES: i64 = 64;
-const FONT_SIZE: f64 = 12.0;
-const CARD_GAP: f64 = 16.0;
-/// Width of a picture of several cards.
-const PICTURE_WIDTH: f64 = 980.0;
+const MAX_DRAWN_BLOCK_LINES: i64 = 64;
+const FONT_SIZE_PIXELS: f64 = 12.0;
+const CARD_GAP_PIXELS: f64 = 16.0;
+/// Width, in pixels, beyond which the cards of a kernel continue in another row.
+const MAX_ROW_WIDTH_PIXELS: f64 = 980.0;
 
 /// A picture of one operand, of the grid or of memory.
-pub(super) struct Card {
+pub(super) struct PictureCard {
     pub svg: Svg,
     pub size: [f64; 2],
 }
@@ -86,30 +86,31 @@ impl Explanation {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn to_svg(&self) -> String {
-        let (mut svg, mut y, mut right) = (Svg::default(), CARD_GAP, 0.0f64);
+        let (mut svg, mut y, mut right) = (Svg::default(), CARD_GAP_PIXELS, 0.0f64);
         for kernel in &self.kernels {
             let title = format!("{}, {}", kernel.name, kernel.grid_text());
-            svg.text([CARD_GAP, y + 14.0], Anchor::Start, "font-size=\"15\" font-weight=\"bold\"", &title);
-            right = right.max(text_width(&title, 15.0) + CARD_GAP);
-            let (mut x, mut bottom) = (CARD_GAP, y + 14.0 + CARD_GAP);
+            svg.text([CARD_GAP_PIXELS, y + 14.0], Anchor::Start, "font-size=\"15\" font-weight=\"bold\"", &title);
+            right = right.max(text_width(&title, 15.0) + CARD_GAP_PIXELS);
+            let (mut x, mut bottom) = (CARD_GAP_PIXELS, y + 14.0 + CARD_GAP_PIXELS);
             y = bottom;
-            for Card { svg: card, size } in kernel.draw_cards(&kernel.drawn_programs()) {
-                if x > CARD_GAP && x + size[0] > PICTURE_WIDTH {
-                    (x, y) = (CARD_GAP, bottom + CARD_GAP);
+            for PictureCard { svg: card, size } in kernel.draw_cards(&kernel.drawn_programs()) {
+                if x > CARD_GAP_PIXELS && x + size[0] > MAX_ROW_WIDTH_PIXELS {
+                    (x, y) = (CARD_GAP_PIXELS, bottom + CARD_GAP_PIXELS);
                 }
                 svg.group([x, y], card);
-                x += size[0] + CARD_GAP;
+                x += size[0] + CARD_GAP_PIXELS;
                 right = right.max(x);
                 bottom = bottom.max(y + size[1]);
             }
-            y = bottom + 2.0 * CARD_GAP;
+            y = bottom + 2.0 * CARD_GAP_PIXELS;
         }
-        svg.finish(right + CARD_GAP, y, "grids and blocks of kernels")
+        svg.finish(right + CARD_GAP_PIXELS, y, "grids and blocks of kernels")
     }
 }
 
 impl ExplainedKernel {
-    /// Follows the programs that are drawn.
+    /// Follows the programs that pictures of the kernel show: all of them, or the first and the last,
+    /// [`MAX_DRAWN_PROGRAMS`] together.
     pub(super) fn drawn_programs(&self) -> DrawnPrograms {
         let (ids, total) = program_order(&self.traced, &self.geometry, MAX_DRAWN_PROGRAMS);
         DrawnPrograms {
@@ -119,7 +120,7 @@ impl ExplainedKernel {
     }
 
     /// Draws the grid, the operands in memory, and the memory of a program, a card each.
-    pub(super) fn draw_cards(&self, programs: &DrawnPrograms) -> Vec<Card> {
+    pub(super) fn draw_cards(&self, programs: &DrawnPrograms) -> Vec<PictureCard> {
         let rows = self.operand_rows();
         let mut cards = vec![self.grid_array(programs).draw_card()];
         for (i, (operand, row)) in self.traced.operands.iter().zip(&rows).enumerate() {
@@ -127,7 +128,7 @@ impl ExplainedKernel {
                 cards.push(self.operand_array(i, operand, row, programs).draw_card());
             }
         }
-        cards.push(draw_memory(&rows));
+        cards.push(draw_program_memory(&rows));
         cards
     }
 
@@ -184,15 +185,15 @@ struct ArrayTable<'s> {
 }
 
 impl DrawnArray {
-    /// Draws all dimensions of the array.
-    fn draw_card(&self) -> Card {
+    /// Draws the array as a card: its name and notes, then a table for each two dimensions.
+    fn draw_card(&self) -> PictureCard {
         let mut svg = Svg::default();
         let (mut y, mut wide) = (14.0, text_width(&self.name, 14.0));
         svg.text([0.0, y], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &self.name);
         for note in &self.notes {
             y += 16.0;
             svg.text([0.0, y], Anchor::Start, "fill=\"#556\"", note);
-            wide = wide.max(text_width(note, FONT_SIZE));
+            wide = wide.max(text_width(note, FONT_SIZE_PIXELS));
         }
         // The last two dimensions are a table, and each two in front of them.
         let rank = self.extents.len();
@@ -200,7 +201,7 @@ impl DrawnArray {
             (0..rank.max(1).div_ceil(2)).map(|pair| [2, 1].map(|back| rank.checked_sub(2 * pair + back))).collect();
         pairs.reverse();
         for (i, &dims) in pairs.iter().enumerate() {
-            let largest = if i + 1 == pairs.len() { MAX_TABLE_SIZE } else { MAX_OUTER_TABLE_SIZE };
+            let largest = if i + 1 == pairs.len() { MAX_TABLE_SIZE_PIXELS } else { MAX_OUTER_TABLE_SIZE_PIXELS };
             let caption = self.caption(dims);
             y += 20.0;
             svg.text([0.0, y], Anchor::Start, "fill=\"#556\"", &caption);
@@ -208,9 +209,9 @@ impl DrawnArray {
             let table = ArrayTable::new(self, dims, [1.0, y], largest);
             table.draw(&mut svg);
             y += table.size[1];
-            wide = wide.max(text_width(&caption, FONT_SIZE)).max(table.size[0] + 2.0);
+            wide = wide.max(text_width(&caption, FONT_SIZE_PIXELS)).max(table.size[0] + 2.0);
         }
-        Card { svg, size: [wide, y + 4.0] }
+        PictureCard { svg, size: [wide, y + 4.0] }
     }
 
     /// Returns the text above a table: `dims 2 x 3: 128 x 32, blocks 64 x 32`.
@@ -227,8 +228,8 @@ impl DrawnArray {
         }
     }
 
-    /// Returns the first position and the end of what is drawn of a dimension: of the array, and of blocks that reach
-    /// past it.
+    /// Returns the first position and the end of what is drawn of the dimension `dim`: the array, and blocks that reach
+    /// past it. For `None`, which stands for a missing dimension, it is one position.
     fn drawn_range(&self, dim: Option<usize>) -> [i64; 2] {
         let Some(d) = dim else { return [0, 1] };
         let (extent, block) = (self.extents[d], self.block[d]);
@@ -245,30 +246,33 @@ impl<'s> ArrayTable<'s> {
         let ends = dims.map(|dim| array.drawn_range(dim));
         let [rows, columns] = ends.map(|[low, high]| (high - low) as f64);
         let size = match dims {
-            [None, None] => [VECTOR_HEIGHT, VECTOR_HEIGHT],
-            [None, Some(_)] => [max_size[0], VECTOR_HEIGHT],
+            [None, None] => [VECTOR_HEIGHT_PIXELS, VECTOR_HEIGHT_PIXELS],
+            [None, Some(_)] => [max_size[0], VECTOR_HEIGHT_PIXELS],
             _ => fit_in_box((columns / rows).clamp(0.33, 5.0), max_size),
         };
         ArrayTable { array, dims, ends, corner, size }
     }
 
-    /// Returns the box of the block that begins at `first`, clipped to what is drawn: `x`, `y`, width, height.
-    fn block_box(&self, first: [Option<i64>; 2]) -> [f64; 4] {
+    /// Returns the rectangle in the card's SVG, in pixels (`x`, `y`, width, height), of the block that begins at
+    /// `start`, clipped to what is drawn. It spans the whole side where `start` is `None`, since data chooses the
+    /// block.
+    fn block_rectangle(&self, start: [Option<i64>; 2]) -> [f64; 4] {
         let side = |i: usize| {
             let ([low, high], length) = (self.ends[i], self.size[1 - i]);
             let scale = length / (high - low) as f64;
-            let [from, to] = match (self.dims[i], first[i]) {
+            let [from, to] = match (self.dims[i], start[i]) {
                 (Some(d), Some(first)) => [first, first + self.array.block[d]],
                 _ => [low, high],
             };
             let [from, to] = [from, to].map(|at| (at.clamp(low, high) - low) as f64 * scale);
-            (from.min(length - MIN_MARK_SIZE), (to - from).max(MIN_MARK_SIZE))
+            (from.min(length - MIN_BLOCK_SIZE_PIXELS), (to - from).max(MIN_BLOCK_SIZE_PIXELS))
         };
         let ((y, high), (x, wide)) = (side(0), side(1));
         [self.corner[0] + x, self.corner[1] + y, wide, high]
     }
 
-    /// Returns the first row and column of a program's block.
+    /// Returns the first row and column of a program's block; `None` along a side without a dimension, or where data
+    /// chooses the block.
     fn block_start(&self, program: usize) -> [Option<i64>; 2] {
         self.dims.map(|dim| dim.and_then(|d| self.array.firsts[program][d]))
     }
@@ -277,7 +281,7 @@ impl<'s> ArrayTable<'s> {
     fn draw(&self, svg: &mut Svg) {
         let [x, y] = self.corner;
         let [wide, high] = self.size;
-        let inside = self.array_box();
+        let inside = self.array_rectangle();
         if inside != [x, y, wide, high] {
             let tip = "past the array: loads see the fill, stores write nothing";
             svg.rect([x, y, wide, high], "fill=\"#c9c9d2\" stroke=\"#889\" stroke-dasharray=\"4 3\"", tip);
@@ -292,10 +296,10 @@ impl<'s> ArrayTable<'s> {
         );
         for (&first, programs) in &seen {
             let tip = match self.array.number {
-                0 => format!("programs {}", self.elements_text(first)),
-                _ => format!("{}: seen by {programs} of the drawn programs", self.elements_text(first)),
+                0 => format!("programs {}", self.block_elements_text(first)),
+                _ => format!("{}: seen by {programs} of the drawn programs", self.block_elements_text(first)),
             };
-            svg.rect(self.block_box(first), &fill, &tip);
+            svg.rect(self.block_rectangle(first), &fill, &tip);
         }
         self.draw_block_lines(svg, inside);
         if !self.array.firsts.is_empty() {
@@ -309,12 +313,16 @@ impl<'s> ArrayTable<'s> {
             let data = join_texts(numbers.iter().chain(ends), " ");
             let place = format!("{x:.1} {y:.1} {wide:.1} {high:.1}");
             let style = "class=\"now\" fill=\"#f5b642\" fill-opacity=\"0.55\" stroke=\"#7a4b00\" stroke-width=\"1.6\"";
-            svg.rect(self.block_box(self.block_start(0)), &format!("{style}{dash} data-at=\"{data} {place}\""), "");
+            svg.rect(
+                self.block_rectangle(self.block_start(0)),
+                &format!("{style}{dash} data-at=\"{data} {place}\""),
+                "",
+            );
         }
     }
 
-    /// Returns the box of the array: `x`, `y`, width, height.
-    fn array_box(&self) -> [f64; 4] {
+    /// Returns the rectangle of the array in the card's SVG, in pixels: `x`, `y`, width, height.
+    fn array_rectangle(&self) -> [f64; 4] {
         let side = |i: usize| {
             let ([low, high], length) = (self.ends[i], self.size[1 - i]);
             let extent = self.dims[i].map_or(1, |d| self.array.extents[d]);
@@ -332,7 +340,7 @@ impl<'s> ArrayTable<'s> {
             let Some((extent, step)) = dim.and_then(|d| Some((self.array.extents[d], self.array.regular[d]?))) else {
                 continue;
             };
-            if step == 0 || extent / step > MAX_BLOCK_LINES {
+            if step == 0 || extent / step > MAX_DRAWN_BLOCK_LINES {
                 continue;
             }
             for at in (1..=(extent - 1).max(0) / step).map(|k| (k * step) as f64 / extent as f64) {
@@ -348,30 +356,30 @@ impl<'s> ArrayTable<'s> {
     }
 
     /// Formats the elements of a block: `[0:8, 16:32]`.
-    fn elements_text(&self, first: [Option<i64>; 2]) -> String {
+    fn block_elements_text(&self, start: [Option<i64>; 2]) -> String {
         let range = |(&dim, first): (&Option<usize>, Option<i64>)| {
             dim.map(|d| first.map_or("?".into(), |n| format!("{n}:{}", n + self.array.block[d])))
         };
-        format!("[{}]", join_texts(self.dims.iter().zip(first).filter_map(range), ", "))
+        format!("[{}]", join_texts(self.dims.iter().zip(start).filter_map(range), ", "))
     }
 }
 
 /// Draws the memory of a program: a bar of its blocks and scratch, with their bytes.
-fn draw_memory(rows: &[OperandRow]) -> Card {
+fn draw_program_memory(rows: &[OperandRow]) -> PictureCard {
     let parts: Vec<(usize, &OperandRow)> = rows.iter().enumerate().filter(|(_, row)| row.block_bytes > 0).collect();
     let parts: Vec<(usize, &OperandRow)> = parts.into_iter().filter(|(_, row)| row.kind != "scalar").collect();
     let total: usize = parts.iter().map(|(_, row)| row.block_bytes).sum();
     let (mut svg, mut x, mut y) = (Svg::default(), 0.0, 54.0);
     let title = format!("VMEM of a program: {}", bytes_text(total));
     svg.text([0.0, 14.0], Anchor::Start, "font-size=\"14\" font-weight=\"bold\"", &title);
-    let mut wide = text_width(&title, 14.0).max(MAX_TABLE_SIZE[0]);
+    let mut wide = text_width(&title, 14.0).max(MAX_TABLE_SIZE_PIXELS[0]);
     let whole = wide;
     for (i, row) in &parts {
         let length = row.block_bytes as f64 / total as f64 * whole;
         let text = format!("{} {}", row.name, bytes_text(row.block_bytes));
         let fill = format!("fill=\"{}\" stroke=\"#556\" stroke-width=\"0.6\"", list_item_color(i + 1));
-        svg.rect([x, 24.0, length, VECTOR_HEIGHT], &fill, &text);
-        let name = shorten_text(&row.name, max_characters(length - 4.0, FONT_SIZE));
+        svg.rect([x, 24.0, length, VECTOR_HEIGHT_PIXELS], &fill, &text);
+        let name = shorten_text(&row.name, max_characters(length - 4.0, FONT_SIZE_PIXELS));
         svg.text([x + length / 2.0, 39.0], Anchor::Middle, "pointer-events=\"none\"", &name);
         svg.rect([0.0, y, 10.0, 10.0], &fill, "");
         let text = format!(
@@ -381,9 +389,9 @@ fn draw_memory(rows: &[OperandRow]) -> Card {
             bytes_text(row.block_bytes)
         );
         svg.text([16.0, y + 9.5], Anchor::Start, "", &text);
-        wide = wide.max(text_width(&text, FONT_SIZE) + 16.0);
+        wide = wide.max(text_width(&text, FONT_SIZE_PIXELS) + 16.0);
         x += length;
         y += 17.0;
     }
-    Card { svg, size: [wide, y] }
+    PictureCard { svg, size: [wide, y] }
 }

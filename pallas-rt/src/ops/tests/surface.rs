@@ -1,7 +1,7 @@
 //! The table of JAX's names against the code and the cases.
 use super::reference::names;
 use pallas_ir::ScalarOp;
-use pallas_ir::scalar::Surface;
+use pallas_ir::scalar::CallSyntax;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -63,8 +63,8 @@ fn functions() -> BTreeSet<String> {
     }
     for op in ScalarOp::ALL {
         found.insert(match (op.row().surface, op.row().name) {
-            (Surface::Operator, name) => operator(name).to_string(),
-            (Surface::Method | Surface::Function, name) => name.to_string(),
+            (CallSyntax::Operator, name) => operator(name).to_string(),
+            (CallSyntax::Method | CallSyntax::Function, name) => name.to_string(),
         });
     }
     found

@@ -31,16 +31,18 @@ pub(super) fn bf16_kernel() -> Option<MicroKernel<f32>> {
 /// Returns true if the processor multiplies tiles of `bf16`, and the system saves tile registers when it switches
 /// threads.
 fn is_amx_supported() -> bool {
-    const AMX_BF16: u32 = 1 << 22;
-    const AMX_TILE: u32 = 1 << 24;
-    const OSXSAVE: u32 = 1 << 27;
+    const AMX_BF16_FEATURE_BIT: u32 = 1 << 22;
+    const AMX_TILE_FEATURE_BIT: u32 = 1 << 24;
+    const OSXSAVE_FEATURE_BIT: u32 = 1 << 27;
     const XCR0_TILE_BITS: u64 = 0b11 << 17;
-    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
+    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE_FEATURE_BIT == 0 {
         return false;
     }
     let has = __cpuid_count(7, 0).edx;
     // SAFETY: with OSXSAVE the instruction exists.
-    has & AMX_BF16 != 0 && has & AMX_TILE != 0 && unsafe { read_xcr0() } & XCR0_TILE_BITS == XCR0_TILE_BITS
+    has & AMX_BF16_FEATURE_BIT != 0
+        && has & AMX_TILE_FEATURE_BIT != 0
+        && unsafe { read_xcr0() } & XCR0_TILE_BITS == XCR0_TILE_BITS
 }
 
 /// Returns the bit mask of the register sets that the system saves.

@@ -34,8 +34,8 @@ pub(crate) const MAX_NARROW_ROWS: usize = 16;
 /// halves columns; so are the rows or the columns of B; the processor has the kernel's features.
 type NarrowKernelFn = unsafe fn(Extents, Matrix<f32>, MatrixParts<'_>, OutputMatrix<f32>);
 
-/// B as one part or several of equal extents: one after the other they are its rows, if those have adjacent elements,
-/// or its columns.
+/// Matrix B in memory as one part, or as several parts of equal extents, each with the next rows of B if the elements
+/// of a row are adjacent, else with the next columns.
 #[derive(Clone, Copy)]
 struct MatrixParts<'a> {
     starts: &'a [*const u8],
@@ -157,15 +157,15 @@ pub(crate) unsafe fn dot(
     }
 }
 
-/// Computes `C (+)= A · L + H · U` for few rows, where L are the low halves of B's bytes, and U the high halves, in
-/// place and so 16 times as large. The kernel is one for both halves.
+/// Computes `C (+)= A · L + H · U` for few rows: A is `a_low`, H is `a_high`, L are the low halves of B's bytes, and U
+/// the high halves in place, and so 16 times as large. `nibble_kernel` multiplies both halves at once.
 ///
 /// # Safety
 /// As [`dot`], A and H of the same extents.
 pub(crate) unsafe fn dot_nibbles(
     nibble_kernel: NarrowKernel,
     extents: Extents,
-    [a, a_high]: [Matrix<f32>; 2],
+    [a_low, a_high]: [Matrix<f32>; 2],
     b: Matrix<u8>,
     c: OutputMatrix<f32>,
     packing: &mut PackingBuffers<f32>,
@@ -177,7 +177,7 @@ pub(crate) unsafe fn dot_nibbles(
             // The machine has kernels for one half where it has one for both.
             let [low, upper] =
                 [LOW_NIBBLE_MASK, HIGH_NIBBLE_MASK].map(|bits| fastest_narrow_kernel(DType::U8, bits).expect("it has"));
-            dot(low, extents, a, b, c, packing);
+            dot(low, extents, a_low, b, c, packing);
             return dot(upper, extents, a_high, b, OutputMatrix { add: true, ..c }, packing);
         }
         c.zero_unless_adding(m, n);
@@ -187,7 +187,7 @@ pub(crate) unsafe fn dot_nibbles(
         for i in 0..m {
             for p in 0..k {
                 let to = columns.add(2 * p * m + i);
-                to.write(*a.submatrix_at(i, p).start);
+                to.write(*a_low.submatrix_at(i, p).start);
                 to.add(m).write(*a_high.submatrix_at(i, p).start);
             }
         }

@@ -74,7 +74,7 @@ pub(super) struct OutputMatrix<T> {
     pub add: bool,
 }
 
-/// The extents of a product.
+/// The extents of a matrix product `[m, k]·[k, n]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extents {
     /// Rows of A and C.
@@ -260,8 +260,9 @@ unsafe fn compute_block<T: Number>(
 /// buffer.
 ///
 /// # Safety
-/// `a` gives as many rows of A from a given one as a kernel takes, or as are left; B is a whole panel, C has `m` rows
-/// of `width` elements, the buffer holds whole rows of a panel for one call of the kernel; the machine runs the kernel.
+/// `rows_of_a` gives as many rows of A from a given one as a kernel takes, or as are left; B is a whole panel, C has
+/// `m` rows of `width` elements, the buffer holds whole rows of a panel for one call of the kernel; the machine runs
+/// the kernel.
 #[allow(clippy::too_many_arguments, reason = "a product has this many")]
 #[inline(always)]
 unsafe fn compute_panel<T: Number>(

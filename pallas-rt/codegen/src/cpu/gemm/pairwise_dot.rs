@@ -17,7 +17,7 @@ use half::bf16;
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-/// Terms (along k) in one pass.
+/// Maximum number of terms, along k, that one pass over C multiplies and adds.
 const KC: usize = 512;
 /// Columns of B packed at a time.
 const NC: usize = 512;
@@ -27,7 +27,7 @@ const NC: usize = 512;
 pub(crate) trait PairedElement: Copy {
     /// The type of sums, which has the size of a word.
     type Sum: Number;
-    /// Zero.
+    /// The element 0, which stands for missing elements of packed pairs.
     const ZERO: Self;
     /// True if a word consists of the bytes of its two elements, so that rows can be copied to rows of words.
     const CAN_COPY_PAIRS: bool;

@@ -71,11 +71,11 @@ impl<F> Default for CodeCache<F> {
 }
 
 impl<F: Clone + PartialEq> CodeCache<F> {
-    /// Returns the code for the layouts `forms`, compiled at their first use; `None` if it cannot be compiled, or if
-    /// four other combinations of layouts came first.
-    fn get_or_compile(&self, forms: &[F], compile: impl Fn() -> Option<MachineCode>) -> Option<&MachineCode> {
-        let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (forms.into(), compile())));
-        met.find(|met| *met.0 == *forms)?.1.as_ref()
+    /// Returns the code for these `layouts`, compiled at their first use; `None` if it cannot be compiled, or if four
+    /// other combinations of layouts came first.
+    fn get_or_compile(&self, layouts: &[F], compile: impl Fn() -> Option<MachineCode>) -> Option<&MachineCode> {
+        let mut met = self.0.iter().map(|slot| slot.get_or_init(|| (layouts.into(), compile())));
+        met.find(|met| *met.0 == *layouts)?.1.as_ref()
     }
 }
 
@@ -85,9 +85,9 @@ impl CodeCache {
     pub(super) fn get_chain_code(
         &self,
         chains: &[ElementwiseChain],
-        forms: &[CodeSpecialization],
+        layouts: &[CodeSpecialization],
     ) -> Option<&MachineCode> {
-        self.get_or_compile(forms, || compile_chains(chains, forms))
+        self.get_or_compile(layouts, || compile_chains(chains, layouts))
     }
 }
 

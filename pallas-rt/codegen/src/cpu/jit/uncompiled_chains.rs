@@ -15,7 +15,7 @@ pub(in super::super) fn report_missing_code(plan: &Plan) -> Vec<String> {
     found.reasons
 }
 
-/// The search for chains without machine code.
+/// Visitor of a plan's steps that collects the chains of operations which cannot be compiled, with the reasons.
 struct MissingCodeSearch<'p> {
     plan: &'p Plan,
     /// Tiles whose rows repeat one element.
@@ -24,7 +24,8 @@ struct MissingCodeSearch<'p> {
 }
 
 impl MissingCodeSearch<'_> {
-    /// Searches the chains of a block, and of the blocks inside of it.
+    /// Searches the steps of a block, and of the blocks inside of it, for chains without machine code, and records the
+    /// reasons.
     fn search_block(&mut self, block: &StepBlock) {
         for step in &block.steps {
             match step {

@@ -50,7 +50,7 @@ pub(super) fn elide_zeros_and_copies(plan: &mut Plan) {
     }
     known.count_accesses(&plan.body);
     let mut outside = HashSet::new();
-    known.search_block(&mut plan.body, &mut outside);
+    known.mark_accumulations_in_block(&mut plan.body, &mut outside);
 }
 
 impl AccumulationSearch<'_> {
@@ -63,9 +63,9 @@ impl AccumulationSearch<'_> {
         }
     }
 
-    /// Searches the loops of a block; `defined_before` has the scalars that earlier steps have computed, and grows by
-    /// those of the block.
-    fn search_block(&self, block: &mut StepBlock, defined_before: &mut HashSet<Value>) {
+    /// Looks in all loops of a block for matrix products that are summed in scratch, and lets the first product set the
+    /// scratch. `defined_before` has the scalars that earlier steps have computed, and grows by those of the block.
+    fn mark_accumulations_in_block(&self, block: &mut StepBlock, defined_before: &mut HashSet<Value>) {
         for step in &mut block.steps {
             match step {
                 Step::ProgramId { to, .. } | Step::Scalar { to, .. } => {
@@ -74,22 +74,24 @@ impl AccumulationSearch<'_> {
                 Step::For { bounds, reverse, index, body, rolled, .. } => {
                     let mut inside = defined_before.clone();
                     if rolled.is_none() {
-                        let counts = !*reverse && self.is_constant(bounds[0], 0) && self.is_constant(bounds[2], 1);
-                        self.search_loop(body, *index, counts.then_some(bounds[1]), &inside);
+                        let counts =
+                            !*reverse && self.equals_constant(bounds[0], 0) && self.equals_constant(bounds[2], 1);
+                        self.mark_accumulations_in_loop(body, *index, counts.then_some(bounds[1]), &inside);
                     }
-                    self.search_block(body, &mut inside);
+                    self.mark_accumulations_in_block(body, &mut inside);
                 }
                 _ => step
                     .nested_blocks_mut()
                     .into_iter()
-                    .for_each(|block| self.search_block(block, &mut defined_before.clone())),
+                    .for_each(|block| self.mark_accumulations_in_block(block, &mut defined_before.clone())),
             }
         }
     }
 
-    /// Searches the body of a loop. `trip_count` is the number of iterations, given only if the loop counts up from 0
-    /// in steps of 1; `defined_outside` has the scalars computed before the loop.
-    fn search_loop(
+    /// Finds in a loop's body each scratch operand that an `if` sets to zeros and a matrix product then adds to, and
+    /// lets the product set it instead. `trip_count` is the number of iterations, given only if the loop counts up from
+    /// 0 in steps of 1; `defined_outside` has the scalars computed before the loop.
+    fn mark_accumulations_in_loop(
         &self,
         body: &mut StepBlock,
         index: Value,
@@ -126,14 +128,14 @@ impl AccumulationSearch<'_> {
             _ => None,
         })?;
         let all = [&sides[0], &sides[1]].into_iter().flat_map(|side| &side.steps);
-        let count = all.filter(|step| self.touches(step, place.operand)).count();
+        let count = all.filter(|step| self.accesses_operand(step, place.operand)).count();
         (count == 1).then(|| (at, place.clone()))
     }
 
     /// Returns the position of the product that is added to a scratch operand; `None` unless that is the next access of
     /// the scratch after the step `zeroing_step`.
     fn find_accumulating_product(&self, body: &StepBlock, zeroing_step: usize, scratch: OperandId) -> Option<usize> {
-        let mut touching = (0..body.steps.len()).filter(|&at| self.touches(&body.steps[at], scratch));
+        let mut touching = (0..body.steps.len()).filter(|&at| self.accesses_operand(&body.steps[at], scratch));
         if touching.next() != Some(zeroing_step) {
             return None;
         }
@@ -151,7 +153,7 @@ impl AccumulationSearch<'_> {
         let is_product = |step: &Step| matches!(step, Step::Dot(dot) if dot.to == *value && dot.init == Some(*loaded));
         let product = (aim..store).find(|&at| is_product(&body.steps[at]))?;
         let anyone = |step: &Step| step.reads().into_iter().any(reads);
-        let alone = body.steps.iter().enumerate().all(|(at, step)| at == product || !any_nested_step(step, &anyone))
+        let alone = body.steps.iter().enumerate().all(|(at, step)| at == product || !any_step_within(step, &anyone))
             && !body.yields.iter().copied().any(reads);
         let whole = [from, aimed, to].into_iter().all(|place| self.is_whole_scratch(place));
         (whole && alone && stored == value && self.kernel.ty(*value).dtype.bytes() >= 4).then_some(product)
@@ -169,17 +171,18 @@ impl AccumulationSearch<'_> {
         defined_before: &HashSet<Value>,
     ) -> Option<OperandView> {
         let Step::If { condition, sides, .. } = &body.steps[zeroing_step] else { return None };
-        if !self.is_index_equality_test(*condition, index, |v| self.is_constant(v, 0))
+        if !self.is_index_equality_test(*condition, index, |v| self.equals_constant(v, 0))
             || self.touches[&scratch] != 5
             || !sides[1].steps.is_empty()
         {
             return None;
         }
-        let last = (zeroing_step + 1..body.steps.len())
-            .find(|&at| matches!(&body.steps[at], Step::If { .. }) && self.touches(&body.steps[at], scratch))?;
+        let last = (zeroing_step + 1..body.steps.len()).find(|&at| {
+            matches!(&body.steps[at], Step::If { .. }) && self.accesses_operand(&body.steps[at], scratch)
+        })?;
         let Step::If { condition, sides, .. } = &body.steps[last] else { return None };
         let is_last = |v: Value| match self.scalars.get(&v) {
-            Some((ScalarOp::Sub, [n, one])) => *n == trip_count && self.is_constant(*one, 1),
+            Some((ScalarOp::Sub, [n, one])) => *n == trip_count && self.equals_constant(*one, 1),
             _ => false,
         };
         if !self.is_index_equality_test(*condition, index, is_last) {
@@ -191,7 +194,7 @@ impl AccumulationSearch<'_> {
             return None;
         };
         let memory = self.kernel.memory_of(to.operand);
-        let same = self.is_whole_scratch(from) && value == loaded && self.shape(to) == self.shape(from);
+        let same = self.is_whole_scratch(from) && value == loaded && self.view_shape(to) == self.view_shape(from);
         let known = to.starts.iter().all(|&v| self.is_loop_invariant(v, index, defined_before));
         (same && known && self.touches[&memory] == 1).then(|| to.clone())
     }
@@ -205,8 +208,8 @@ impl AccumulationSearch<'_> {
         }
     }
 
-    /// Returns true if a scalar is known before the loop's first iteration touches the scratch, and is the same in
-    /// each iteration.
+    /// Returns true if a scalar has the same value in each iteration of the loop, and that value is known before the
+    /// first iteration accesses the scratch: it is in `defined_before`, or constant during the launch.
     fn is_loop_invariant(&self, v: Value, index: Value, defined_before: &HashSet<Value>) -> bool {
         let is_known = defined_before.contains(&v) || self.fixed.contains_key(&v);
         is_known
@@ -218,8 +221,8 @@ impl AccumulationSearch<'_> {
     }
 
     /// Returns true if a step, or one inside of it, accesses the operand's memory.
-    fn touches(&self, step: &Step, operand: OperandId) -> bool {
-        any_nested_step(step, &|step| {
+    fn accesses_operand(&self, step: &Step, operand: OperandId) -> bool {
+        any_step_within(step, &|step| {
             accessed_view(step).is_some_and(|place| self.kernel.memory_of(place.operand) == operand)
         })
     }
@@ -230,7 +233,7 @@ impl AccumulationSearch<'_> {
         is_scratch && is_whole_scratch_view(self.kernel, place.operand, &place.view)
     }
 
-    fn shape(&self, place: &OperandView) -> Vec<usize> {
+    fn view_shape(&self, place: &OperandView) -> Vec<usize> {
         place.view.axes.iter().filter(|axis| axis.kept).map(|axis| axis.size).collect()
     }
 
@@ -238,12 +241,13 @@ impl AccumulationSearch<'_> {
         matches!(self.fixed.get(&self.roots[v.index()]), Some(LaunchConstant::Constant(x)) if x.bits == 0)
     }
 
-    fn is_constant(&self, v: Value, n: i64) -> bool {
+    fn equals_constant(&self, v: Value, n: i64) -> bool {
         matches!(self.fixed.get(&v), Some(LaunchConstant::Constant(x)) if x.as_i64() == n)
     }
 }
 
-/// Returns the elements of an operand that the step itself accesses.
+/// Returns the view through which the step itself loads from an operand, stores to it, redirects a result to it or
+/// tests positions in it; `None` for other steps.
 fn accessed_view(step: &Step) -> Option<&OperandView> {
     match step {
         Step::Load { from: place, .. }
@@ -255,6 +259,6 @@ fn accessed_view(step: &Step) -> Option<&OperandView> {
 }
 
 /// Returns true if `f` holds for the step or for one inside of it.
-fn any_nested_step(step: &Step, f: &impl Fn(&Step) -> bool) -> bool {
-    f(step) || step.nested_blocks().into_iter().any(|block| block.steps.iter().any(|step| any_nested_step(step, f)))
+fn any_step_within(step: &Step, f: &impl Fn(&Step) -> bool) -> bool {
+    f(step) || step.nested_blocks().into_iter().any(|block| block.steps.iter().any(|step| any_step_within(step, f)))
 }

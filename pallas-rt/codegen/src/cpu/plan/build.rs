@@ -14,7 +14,7 @@ use super::step::{
 use crate::passes;
 use pallas_ir::structural::MapPiece;
 use pallas_ir::{
-    Access, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
+    AccessForm, DType, Dim, Inst, InstId, Kernel, Literal, Loc, Op, OperandId, RegionId, ScalarOp, StructuralOp, Value,
     View,
 };
 use std::collections::HashMap;
@@ -171,7 +171,7 @@ impl<'k> StepBuilder<'k> {
         self.open.last().is_some_and(|o| o.waiting.contains_key(&v))
     }
     /// Emits the open chain or waiting product that defines one of these values, if any.
-    fn emit_pending(&mut self, values: &[Value]) {
+    fn emit_pending_values(&mut self, values: &[Value]) {
         for &v in values {
             if self.innermost_region().chain.as_ref().is_some_and(|g| g.defines(v)) {
                 self.flush_chain();
@@ -207,7 +207,7 @@ impl<'k> StepBuilder<'k> {
             return false;
         }
         let id = self.innermost_region().waiting.remove(&dot).expect("it waits");
-        self.emit_pending(&[init]);
+        self.emit_pending_values(&[init]);
         self.emit_dot(id, Some((init, to)));
         true
     }
@@ -220,7 +220,7 @@ impl<'k> StepBuilder<'k> {
         let sources = [0, 1].map(|side| self.cast[inst.args[side].index()]);
         let [a, b] = [0, 1].map(|side| sources[side].map_or(inst.args[side], |source| source.value));
         let bits = sources[1].map_or(few_rows::WHOLE_ELEMENT_MASK, |source| source.bits);
-        self.emit_pending(&[a, b]);
+        self.emit_pending_values(&[a, b]);
         let free = [0, 1].map(|side| op.free_axes(side, self.shape(inst.args[side]).len()));
         let to = addend_and_sum.map_or(inst.results[0], |(_, to)| to);
         let in_place = addend_and_sum.is_some_and(|(init, to)| self.can_overwrite(init, to));
@@ -284,11 +284,11 @@ impl<'k> StepBuilder<'k> {
         let to = inst.results[0];
         let from = || *inst.args.first().expect("the operation has an operand");
         let step = match passes::access_form(self.kernel, op, inst) {
-            Access::Cast if self.cast[to.index()].is_some() || self.is_summed[to.index()] => return,
-            Access::Cast => return self.add_elementwise(ElementwiseOp::Cast, &inst.args, to),
-            Access::Bitcast => return self.add_elementwise(ElementwiseOp::Bitcast, &inst.args, to),
-            Access::Powi(exponent) => return self.translate_powi(exponent, inst),
-            Access::Contract { .. } => {
+            AccessForm::Cast if self.cast[to.index()].is_some() || self.is_summed[to.index()] => return,
+            AccessForm::Cast => return self.add_elementwise(ElementwiseOp::Cast, &inst.args, to),
+            AccessForm::Bitcast => return self.add_elementwise(ElementwiseOp::Bitcast, &inst.args, to),
+            AccessForm::Powi(exponent) => return self.translate_powi(exponent, inst),
+            AccessForm::Contract { .. } => {
                 if self.can_defer_product(to) {
                     self.innermost_region().waited.push(to);
                     self.innermost_region().waiting.insert(to, id);
@@ -296,35 +296,35 @@ impl<'k> StepBuilder<'k> {
                 }
                 return self.emit_dot(id, None);
             }
-            Access::Fold { op, ref axes } if self.add_fold(op, axes, inst) => return,
-            Access::Map(pieces) => self.translate_data_movement(&pieces, inst),
-            Access::Flat => {
+            AccessForm::Fold { op, ref axes } if self.add_fold(op, axes, inst) => return,
+            AccessForm::Map(pieces) => self.translate_data_movement(&pieces, inst),
+            AccessForm::Flat => {
                 self.base[to.index()] = Some(from());
                 Step::Reshape { from: from(), to }
             }
-            Access::Fold { op, axes } => {
+            AccessForm::Fold { op, axes } => {
                 let start = op.neutral(self.dtype(to)).expect("the shape rule admits monoids only");
                 Step::Fold { fold: fold::fold_functions(op, self.dtype(to)), start, from: from(), axes, to }
             }
-            Access::Scan { op, axis, reverse } => {
+            AccessForm::Scan { op, axis, reverse } => {
                 Step::Scan { fold: fold::fold_functions(op, self.dtype(to)), from: from(), axis, reverse, to }
             }
-            Access::Nest(nest) => {
+            AccessForm::Nest(nest) => {
                 let start = nest.op.neutral(self.dtype(to)).expect("the shape rule admits monoids only");
                 let nests = nest.split_dilation().into_iter().filter(|part| !part.is_empty()).collect();
                 let fold = fold::fold_functions(nest.op, self.dtype(to));
                 Step::LoopNests(LoopNests { nests, args: inst.args.clone(), to, fold, start })
             }
-            Access::Arg { max, axis } => Step::ArgMinMax { max, from: from(), axis, to },
-            Access::Gather { windows, .. } => {
+            AccessForm::Arg { max, axis } => Step::ArgMinMax { max, from: from(), axis, to },
+            AccessForm::Gather { windows, .. } => {
                 let filled = self.filled.get(&to);
                 let (to, fill) = filled.map_or((to, None), |filled| (filled.to, Some(filled.fill)));
                 Step::Gather(GatherScatter { from: from(), index: inst.args[1], to, windows, fill, stays_for: None })
             }
-            Access::Scatter { windows, .. }
+            AccessForm::Scatter { windows, .. }
                 if let Some(&fused_casts::RowScatterAdd { rows, to }) = self.sums.get(&to) =>
             {
-                self.emit_pending(&[rows]);
+                self.emit_pending_values(&[rows]);
                 Step::SumRows(GatherScatter {
                     from: rows,
                     index: inst.args[1],
@@ -334,16 +334,16 @@ impl<'k> StepBuilder<'k> {
                     stays_for: None,
                 })
             }
-            Access::Scatter { windows, op } => {
+            AccessForm::Scatter { windows, op } => {
                 let fold = op.map(|op| fold::fold_functions(op, self.dtype(to)));
                 let windows =
                     GatherScatter { from: from(), index: inst.args[1], to, windows, fill: None, stays_for: None };
                 Step::Scatter { windows, updates: inst.args[2], fold }
             }
-            Access::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },
-            Access::Iota { axis } => Step::Iota { table: self.find_or_add_index_table(to, axis), axis, to },
+            AccessForm::Sort { axis, order, positions } => Step::Sort { from: from(), axis, order, positions, to },
+            AccessForm::Iota { axis } => Step::Iota { table: self.find_or_add_index_table(to, axis), axis, to },
         };
-        self.emit_pending(&inst.args);
+        self.emit_pending_values(&inst.args);
         self.push(step);
     }
 
@@ -365,8 +365,9 @@ impl<'k> StepBuilder<'k> {
         })
     }
 
-    /// Translates an operation that only moves elements (transpose, slice, pad, concat ..): to a view where that
-    /// suffices, else to a copy. Each of `pieces` is a part of the result that comes from one operand.
+    /// Translates an operation that only moves elements (transpose, slice, pad, concat ..): to a view if one operand
+    /// supplies the whole result and its rows are read fast where they lie, else to a copy. Each of `pieces` is a part
+    /// of the result that comes from one operand.
     fn translate_data_movement(&mut self, pieces: &[MapPiece], inst: &Inst) -> Step {
         let to = inst.results[0];
         let affine = |p: &MapPiece| -> Vec<AffineIndex> {
@@ -426,7 +427,7 @@ impl<'k> StepBuilder<'k> {
                 let (starts, rest) = inst.args[1..].split_at(view.dynamic_count());
                 let mask = masked.then(|| rest[0]);
                 let store = Step::Store { value: inst.args[0], to: place(*to, view, starts), mask };
-                self.emit_pending(starts);
+                self.emit_pending_values(starts);
                 if !masked
                     && self.innermost_region().chain.as_ref().is_some_and(|g| g.find_link(inst.args[0]).is_some())
                 {
@@ -442,7 +443,7 @@ impl<'k> StepBuilder<'k> {
             Op::Prefetch(of) => Step::Prefetch { of: *of, index: inst.args.clone(), to: inst.results[0] },
             _ => unreachable!("called for accesses"),
         };
-        self.emit_pending(&inst.args);
+        self.emit_pending_values(&inst.args);
         self.push(step);
     }
 

@@ -9,7 +9,7 @@
 //! runs, which uses the tile's own memory if they do not.
 use super::step::{ChainInput, OperandView, Step, StepBlock};
 use super::uses::StepUses;
-use pallas_ir::structural::Windows;
+use pallas_ir::structural::IndexedWindows;
 use pallas_ir::{DType, Kernel, Value, ViewFrame};
 
 /// Marks the loads whose tiles may refer to the operand's memory, in a block and the blocks inside of it.
@@ -28,7 +28,7 @@ pub(super) fn mark_in_place_loads(kernel: &Kernel, roots: &[Value], block: &mut 
 
 /// Returns a bit mask of all axes of a gather's result but those along which its windows begin at a position given by
 /// data.
-fn unindexed_result_axes_mask(windows: &Windows) -> u8 {
+fn unindexed_result_axes_mask(windows: &IndexedWindows) -> u8 {
     let moved = windows.axes.iter().filter(|axis| axis.start.is_some()).filter_map(|axis| axis.axis);
     moved.fold(u8::MAX, |axes, axis| axes & !(1 << axis))
 }
@@ -88,11 +88,10 @@ fn find_redirect(
     // refers to it; nor may anything write it after the store while the value is still needed.
     let clear = !uses.is_accessed_in(of, defined..store)
         && !uses.is_stored_in(of, store + 1..uses.last_use_end(value, store, block.steps.len()))
-        && !uses.reads_foreign_tile(defined..store + 1)
-        && uses
-            .reads_of_loaded_tiles(of, defined..store + 1)
-            .iter()
-            .all(|&(by, loaded)| by == defined && reads_what_it_writes(kernel, roots, uses, block, by, loaded, place));
+        && !uses.reads_outer_tile(defined..store + 1)
+        && uses.reads_of_loaded_tiles(of, defined..store + 1).iter().all(|&(by, loaded)| {
+            by == defined && reads_exactly_written_elements(kernel, roots, uses, block, by, loaded, place)
+        });
     let open = match &block.steps[defined] {
         Step::Gather(gather) if !uses.is_read_elsewhere(value, store) => unindexed_result_axes_mask(&gather.windows),
         _ => 0,
@@ -127,7 +126,7 @@ fn is_accumulated_in_place(uses: &StepUses, block: &StepBlock, stored: Value, ro
 
 /// Returns true if a step reads from the tile `loaded` exactly the elements that it writes to the same memory. This
 /// holds for some chains, for products that add to the tile, and for scatters into it.
-fn reads_what_it_writes(
+fn reads_exactly_written_elements(
     kernel: &Kernel,
     roots: &[Value],
     uses: &StepUses,

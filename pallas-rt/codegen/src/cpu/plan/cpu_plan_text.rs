@@ -7,36 +7,36 @@ use std::fmt;
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan {}: {} bytes of tiles and scratch a program", self.kernel.name, self.arena_bytes)?;
-        self.block(f, &self.body, 1)
+        self.write_block(f, &self.body, 1)
     }
 }
 
 impl Plan {
     /// Writes the lines of a block's steps.
-    fn block(&self, f: &mut fmt::Formatter<'_>, block: &StepBlock, depth: usize) -> fmt::Result {
+    fn write_block(&self, f: &mut fmt::Formatter<'_>, block: &StepBlock, depth: usize) -> fmt::Result {
         let indent = "  ".repeat(depth);
         for step in &block.steps {
             // Scalars follow from program numbers and sizes, and take no time.
             if matches!(step, Step::ProgramId { .. } | Step::Scalar { .. }) {
                 continue;
             }
-            let result = |v: &Value| format!("{}: {}", self.label(*v), self.kernel.ty(*v));
+            let result = |v: &Value| format!("{}: {}", self.value_text(*v), self.kernel.ty(*v));
             let results: Vec<String> = step.defines().iter().map(result).collect();
             let equals = if results.is_empty() { "" } else { " = " };
-            writeln!(f, "{indent}{}{equals}{}", results.join(", "), self.step(step))?;
+            writeln!(f, "{indent}{}{equals}{}", results.join(", "), self.step_text(step))?;
             for (i, inner) in step.nested_blocks().into_iter().enumerate().filter(|(_, inner)| !inner.steps.is_empty())
             {
                 if i > 0 {
                     writeln!(f, "{indent}{}", if matches!(step, Step::If { .. }) { "else" } else { "do" })?;
                 }
-                self.block(f, inner, depth + 1)?;
+                self.write_block(f, inner, depth + 1)?;
             }
         }
         Ok(())
     }
 
     /// Returns the text of a step: its operation and the values that it reads.
-    fn step(&self, step: &Step) -> String {
+    fn step_text(&self, step: &Step) -> String {
         let name = match step {
             Step::ProgramId { .. } => "program".into(),
             Step::Scalar { .. } => "scalar".into(),
@@ -59,12 +59,14 @@ impl Plan {
             Step::Dot(_) => "product".into(),
             Step::LoopNests(_) => "nest".into(),
             Step::Load { from, in_place, .. } => {
-                format!("{} {}", if *in_place { "refer to" } else { "copy" }, self.place(from))
+                format!("{} {}", if *in_place { "refer to" } else { "copy" }, self.view_text(from))
             }
-            Step::Store { to, .. } => format!("store {}", self.place(to)),
-            Step::RedirectResult { value, at, .. } => format!("compute {} in {}", self.label(*value), self.place(at)),
+            Step::Store { to, .. } => format!("store {}", self.view_text(to)),
+            Step::RedirectResult { value, at, .. } => {
+                format!("compute {} in {}", self.value_text(*value), self.view_text(at))
+            }
             Step::BeginAccumulation { sums, .. } => format!("leave @{} empty", self.kernel.operand(*sums).name),
-            Step::Valid { of, axis, .. } => format!("valid {} along {axis}", self.place(of)),
+            Step::Valid { of, axis, .. } => format!("valid {} along {axis}", self.view_text(of)),
             Step::Prefetch { of, .. } => format!("prefetch @{}", self.kernel.operand(*of).name),
             Step::If { .. } => "if".into(),
             Step::For { rolled, .. } => if rolled.is_some() { "for, as one function" } else { "for" }.into(),
@@ -72,17 +74,17 @@ impl Plan {
             Step::Print { label, .. } => format!("print {label:?}"),
             Step::Assert { message, .. } => format!("assert {message:?}"),
         };
-        let reads: Vec<String> = step.reads().into_iter().map(|v| self.label(v)).collect();
+        let reads: Vec<String> = step.reads().into_iter().map(|v| self.value_text(v)).collect();
         format!("{name} {}", reads.join(", ")).trim_end().into()
     }
 
     /// Returns the text of a value: its name or number.
-    fn label(&self, v: Value) -> String {
+    fn value_text(&self, v: Value) -> String {
         format!("%{}", self.kernel.label(v))
     }
 
     /// Returns the text of a view of an operand.
-    fn place(&self, place: &OperandView) -> String {
+    fn view_text(&self, place: &OperandView) -> String {
         format!("@{}{:?}", self.kernel.operand(place.operand).name, place.view.shape())
     }
 }

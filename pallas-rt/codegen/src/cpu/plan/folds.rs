@@ -36,8 +36,8 @@ pub(super) fn split_folds_by_rows(kernel: &Kernel) -> Option<Kernel> {
     Some(rewrite.finish())
 }
 
-/// Returns the fold of the last axis that an instruction begins with if it is split in two; `None` if it is not to be
-/// split.
+/// Returns the reduction of the last axis alone as which a reduction over several axes, `inst`, should begin; `None` if
+/// `inst` is no such reduction, or faster as a whole.
 fn find_row_fold(kernel: &Kernel, inst: &Inst) -> Option<Reduce> {
     let Op::Structural(StructuralOp::Reduce(op)) = &inst.op else { return None };
     let shape = &kernel.ty(inst.args[0]).shape;

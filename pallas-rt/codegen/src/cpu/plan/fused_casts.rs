@@ -123,7 +123,7 @@ pub(super) fn find_row_scatter_adds(kernel: &Kernel, uses: &[usize]) -> (HashMap
             (Op::Structural(StructuralOp::Scatter(op)), &[x, index, updates]) if zeros[x.index()] => {
                 let [x, index, added] = [x, index, updates].map(|v| kernel.ty(v));
                 let windows = op.windows(x.shape.len(), index.shape.len(), &added.dims());
-                let is_sum = op.op == Some(ScalarOp::Add) && windows.are_rows(&x.shape);
+                let is_sum = op.op == Some(ScalarOp::Add) && windows.are_operand_rows(&x.shape);
                 if let (Some(rows), true) = (cast[updates.index()], is_sum && uses[updates.index()] == 1) {
                     scattered.insert(to, (rows, updates));
                 }
@@ -143,8 +143,8 @@ pub(super) fn find_row_scatter_adds(kernel: &Kernel, uses: &[usize]) -> (HashMap
     (sums, is_made)
 }
 
-/// Returns for each value that is bytes with some bits masked off the bytes and the mask, if a product can apply it;
-/// `None` for other values.
+/// Returns, for each value that is a tile of bytes `&` a constant, these bytes and the constant as a mask, if a
+/// product's kernel can apply the mask as it reads them; `None` for other values.
 fn find_byte_masks(kernel: &Kernel) -> Vec<Option<CastSource>> {
     let (mut number, mut found) = (vec![None; kernel.values.len()], vec![None; kernel.values.len()]);
     kernel.walk(kernel.body, &mut |_, inst| match (&inst.op, &inst.args[..]) {

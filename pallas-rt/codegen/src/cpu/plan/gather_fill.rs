@@ -4,19 +4,20 @@
 //! %3 = clamp %2, 0, LAST; %4 = eq %2, %3; %5 = gather .. %1, %2; %6 = select %4, %5, FILL    ->    %6 = gather or FILL
 //! ```
 //! Windows outside are rare: testing the positions of a line costs less than a selection over all elements.
-use pallas_ir::{Access, Dim, Inst, Kernel, Literal, Op, ScalarOp, StructuralOp, Value};
+use pallas_ir::{AccessForm, Dim, Inst, Kernel, Literal, Op, ScalarOp, StructuralOp, Value};
 use std::collections::HashMap;
 
-/// A selection that a gather makes: its result, and the value of elements outside of the operand.
+/// A `select` between gathered elements and a constant that is fused into the gather: the result of the `select`, and
+/// the constant, which stands for elements outside of the operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GatherFill {
     pub(super) to: Value,
     pub(super) fill: Literal,
 }
 
-/// Returns the selections of a kernel's body that gathers can make, by the gather's result, and for each value whether
-/// it is the result of such a selection. Uses of values by instructions that become unnecessary are subtracted from
-/// `uses`.
+/// Finds each `select` between gathered elements and a constant that the gather can do itself: returns it by the
+/// gather's result, and true for each value that is the result of such a `select`. Subtracts from `uses` the uses by
+/// instructions that become unnecessary.
 pub(super) fn find_gather_fills(kernel: &Kernel, uses: &mut [usize]) -> (HashMap<Value, GatherFill>, Vec<bool>) {
     let (mut found, mut is_made) = (HashMap::new(), vec![false; kernel.values.len()]);
     let mut definitions: HashMap<Value, &Inst> = HashMap::new();
@@ -24,14 +25,14 @@ pub(super) fn find_gather_fills(kernel: &Kernel, uses: &mut [usize]) -> (HashMap
         if let (Op::Scalar(ScalarOp::Select), &[mask, gathered, fill]) = (&inst.op, &inst.args[..])
             && uses[gathered.index()] == 1
             && kernel.ty(inst.results[0]).shape == kernel.ty(gathered).shape
-            && let Some(fill) = constant_value(&definitions, fill)
+            && let Some(fill) = splat_constant(&definitions, fill)
             && let Some(gather) = definitions.get(&gathered)
             && is_in_bounds_mask(kernel, &definitions, mask, gather)
         {
             let to = inst.results[0];
             found.insert(gathered, GatherFill { to, fill });
             is_made[to.index()] = true;
-            inst.args.iter().filter(|v| **v != gathered).for_each(|&v| subtract_use(&definitions, uses, v));
+            inst.args.iter().filter(|v| **v != gathered).for_each(|&v| remove_use_recursively(&definitions, uses, v));
         }
         inst.results.iter().for_each(|&v| _ = definitions.insert(v, inst));
     }
@@ -39,20 +40,20 @@ pub(super) fn find_gather_fills(kernel: &Kernel, uses: &mut [usize]) -> (HashMap
 }
 
 /// Subtracts a use of a value and, if none is left, of the operands of the instruction that computes it.
-fn subtract_use(definitions: &HashMap<Value, &Inst>, uses: &mut [usize], v: Value) {
+fn remove_use_recursively(definitions: &HashMap<Value, &Inst>, uses: &mut [usize], v: Value) {
     uses[v.index()] -= 1;
     let Some(inst) = definitions.get(&v).filter(|_| uses[v.index()] == 0) else { return };
     let is_local =
         matches!(inst.op, Op::Scalar(_) | Op::Structural(StructuralOp::Broadcast(_) | StructuralOp::Reshape(_)));
-    inst.args.iter().filter(|_| is_local).for_each(|&arg| subtract_use(definitions, uses, arg));
+    inst.args.iter().filter(|_| is_local).for_each(|&arg| remove_use_recursively(definitions, uses, arg));
 }
 
 /// Returns the constant that all elements of a value have; `None` if the value is not known to be one.
-fn constant_value(definitions: &HashMap<Value, &Inst>, v: Value) -> Option<Literal> {
+fn splat_constant(definitions: &HashMap<Value, &Inst>, v: Value) -> Option<Literal> {
     let inst = definitions.get(&v)?;
     match &inst.op {
         Op::Const(x) => Some(*x),
-        Op::Structural(StructuralOp::Broadcast(_)) => constant_value(definitions, inst.args[0]),
+        Op::Structural(StructuralOp::Broadcast(_)) => splat_constant(definitions, inst.args[0]),
         _ => None,
     }
 }
@@ -63,8 +64,8 @@ fn is_in_bounds_mask(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mask:
         return false;
     };
     let dims: Vec<Vec<Dim>> = [from, index].iter().map(|&v| kernel.ty(v).dims()).collect();
-    let Access::Gather { windows, .. } = op.access(&[&dims[0], &dims[1]]) else { return false };
-    let &[last] = &windows.highest_starts(&dims[0])[..] else { return false };
+    let AccessForm::Gather { windows, .. } = op.access(&[&dims[0], &dims[1]]) else { return false };
+    let &[last] = &windows.max_starts(&dims[0])[..] else { return false };
     // One position, and what is made of it, may be a scalar.
     let is_one = kernel.ty(index).elements() == 1;
     let plain = |v: Value| if is_one { scalar_source(kernel, definitions, v) } else { v };
@@ -83,7 +84,7 @@ fn is_in_bounds_mask(kernel: &Kernel, definitions: &HashMap<Value, &Inst>, mask:
     let &[a, b] = &[plain(args[0]), plain(args[1])];
     let clamped = if a == index { b } else { a };
     let Some(Inst { op: Op::Scalar(ScalarOp::Clamp), args, .. }) = definitions.get(&clamped) else { return false };
-    let is = |v: Value, x: i64| constant_value(definitions, v).is_some_and(|found| found.as_i64() == x);
+    let is = |v: Value, x: i64| splat_constant(definitions, v).is_some_and(|found| found.as_i64() == x);
     let same = [a, b].contains(&index) && plain(args[0]) == index;
     let has_shape = is_one || kernel.ty(clamped).shape == kernel.ty(index).shape;
     same && has_shape && is(args[1], 0) && is(args[2], last)

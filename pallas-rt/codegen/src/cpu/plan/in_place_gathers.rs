@@ -134,7 +134,7 @@ impl GatherSearch<'_> {
             && dot.contract[1].len() == 1
     }
 
-    /// Returns true if a chain runs over all rows of `v`, and the rows are long.
+    /// Returns true if a chain has the shape of `v`, whose rows are so long that chains read them without a copy.
     fn reads_long_rows(&self, chain: &ElementwiseChain, v: Value) -> bool {
         let shape = &self.kernel.ty(v).shape;
         shape.len() > 1 && chain.shape == *shape && shape.last().is_some_and(|&n| n >= self.long)

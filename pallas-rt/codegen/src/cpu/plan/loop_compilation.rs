@@ -52,13 +52,21 @@ pub(super) fn mark_jit_loops(kernel: &Kernel, roots: &[Value], block: &mut StepB
             operations.insert(inst.results[0], op);
         }
     });
-    mark_loops_in_block(kernel, roots, &operations, block);
+    mark_jit_loops_in_block(kernel, roots, &operations, block);
 }
 
-/// Marks the loops of a block; `operations` has the scalar operation that computes each value.
-fn mark_loops_in_block(kernel: &Kernel, roots: &[Value], operations: &HashMap<Value, ScalarOp>, block: &mut StepBlock) {
+/// Records for each loop in a block, and in blocks inside of it, the data with which it may run as one piece of machine
+/// code, `None` if it may not. `operations` gives the operation that computes each scalar.
+fn mark_jit_loops_in_block(
+    kernel: &Kernel,
+    roots: &[Value],
+    operations: &HashMap<Value, ScalarOp>,
+    block: &mut StepBlock,
+) {
     for step in &mut block.steps {
-        step.nested_blocks_mut().into_iter().for_each(|block| mark_loops_in_block(kernel, roots, operations, block));
+        step.nested_blocks_mut()
+            .into_iter()
+            .for_each(|block| mark_jit_loops_in_block(kernel, roots, operations, block));
         if let Step::For { index, carried, body, rolled, .. } = step
             && carried.is_empty()
         {

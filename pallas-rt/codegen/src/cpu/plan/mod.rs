@@ -28,7 +28,7 @@ mod uses;
 
 use super::Thresholds;
 use crate::passes::access_form;
-use pallas_ir::{Access, DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
+use pallas_ir::{AccessForm, DType, Kernel, Op, OperandId, OperandKind, RegionId, StructuralOp, Value};
 use std::sync::Arc;
 use step::{LaunchConstant, StepBlock};
 
@@ -122,7 +122,7 @@ fn estimate_operations(kernel: &Kernel, region: RegionId) -> usize {
             }
             Op::Structural(op @ (StructuralOp::Conv(_) | StructuralOp::ReduceWindow(_))) => {
                 match access_form(kernel, op, inst) {
-                    Access::Nest(nest) => nest.folded_count(),
+                    AccessForm::Nest(nest) => nest.folded_count(),
                     _ => 1,
                 }
             }

@@ -6,7 +6,7 @@
 //! ```
 //! Steps that read such a tile read nothing past the end, whose position `run/past_end_products` keeps.
 use super::step::{AffineIndex, Dot, Step, StepBlock};
-use pallas_ir::structural::Windows;
+use pallas_ir::structural::IndexedWindows;
 use pallas_ir::{Kernel, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 pub(super) fn mark_overhang_axes(kernel: &Kernel, roots: &[Value], body: &mut StepBlock) {
     let mut open =
         OverhangSearch { kernel, roots, axes: HashMap::new(), turned: HashMap::new(), zeros: HashSet::new() };
-    open.restrict_axes(body);
+    open.restrict_overhang_axes(body);
     open.axes.retain(|_, axes| *axes != 0);
     if !open.axes.is_empty() {
         mark_loads_with_overhang(&open.axes, body);
@@ -35,15 +35,16 @@ struct OverhangSearch<'a> {
 }
 
 impl OverhangSearch<'_> {
-    /// Removes the axes that steps of a block do not allow.
-    fn restrict_axes(&mut self, block: &StepBlock) {
+    /// Removes, for each tile that the block's steps (or steps inside of them) read or that it yields, the axes along
+    /// which a reader does not allow the tile to extend past its array's end.
+    fn restrict_overhang_axes(&mut self, block: &StepBlock) {
         for step in &block.steps {
             match step {
                 Step::Load { fill, to, .. } if fill.bits == 0 => _ = self.zeros.insert(*to),
                 Step::Restride { from, axes, to } => {
                     let has_axes = self.kernel.ty(*to).shape.len() == axes.len();
                     if let Some(order) = axis_permutation(axes).filter(|_| has_axes) {
-                        let order = order.into_iter().map(|axis| self.memory_axis(*from, axis)).collect();
+                        let order = order.into_iter().map(|axis| self.axis_in_memory_root(*from, axis)).collect();
                         self.turned.insert(*to, order);
                     }
                 }
@@ -56,24 +57,24 @@ impl OverhangSearch<'_> {
                         unindexed_operand_axes_mask(&gather.windows)
                     }
                     Step::Restride { to, .. } if self.turned.contains_key(to) => u8::MAX,
-                    Step::Dot(dot) if self.zeros.contains(&root) => self.product_overhang_axes(dot, v),
+                    Step::Dot(dot) if self.zeros.contains(&root) => self.product_overhang_axes_mask(dot, v),
                     _ => 0,
                 };
                 *self.axes.entry(root).or_insert(u8::MAX) &= axes;
             }
-            step.nested_blocks().into_iter().for_each(|inner| self.restrict_axes(inner));
+            step.nested_blocks().into_iter().for_each(|inner| self.restrict_overhang_axes(inner));
         }
         self.axes.extend(block.yields.iter().map(|v| (self.roots[v.index()], 0)));
     }
 
     /// Returns the axis along which axis `axis` of `v` runs in the tile whose memory `v` has.
-    fn memory_axis(&self, v: Value, axis: usize) -> usize {
+    fn axis_in_memory_root(&self, v: Value, axis: usize) -> usize {
         self.turned.get(&v).map_or(axis, |order| order[axis])
     }
 
     /// Returns the axes along which an operand of a product may extend past the end, as a bit mask: the contracted and
     /// the free one, if there is one of each.
-    fn product_overhang_axes(&self, dot: &Dot, v: Value) -> u8 {
+    fn product_overhang_axes_mask(&self, dot: &Dot, v: Value) -> u8 {
         let is_in_order = v == self.roots[v.index()] || self.turned.contains_key(&v);
         if !is_in_order || dot.high.is_some() || dot.is_paged || dot.init == Some(v) {
             return 0;
@@ -81,7 +82,7 @@ impl OverhangSearch<'_> {
         let sides = [(0, dot.a), (1, dot.b)].into_iter().filter(|(_, operand)| *operand == v);
         let own = sides.map(|(side, _)| {
             let single = [&dot.contract[side], &dot.free[side]].into_iter().filter(|axes| axes.len() == 1);
-            single.flatten().map(|&axis| 1 << self.memory_axis(v, axis)).sum::<u8>()
+            single.flatten().map(|&axis| 1 << self.axis_in_memory_root(v, axis)).sum::<u8>()
         });
         own.fold(u8::MAX, |all, axes| all & axes)
     }
@@ -98,8 +99,8 @@ fn axis_permutation(axes: &[AffineIndex]) -> Option<Vec<usize>> {
     (!order.contains(&usize::MAX)).then_some(order)
 }
 
-/// Sets, for each load in place of a block and of the blocks inside of it, the axes along which its tile may extend
-/// past the array's end: `overhang_axes` has a bit mask of them for each value, none for values that it lacks.
+/// Sets, for each load whose tile refers to the array's memory, in a block and the blocks inside of it, the axes along
+/// which the tile may extend past the array's end: the bit mask that `overhang_axes` has for it, or none.
 fn mark_loads_with_overhang(overhang_axes: &HashMap<Value, u8>, block: &mut StepBlock) {
     for step in &mut block.steps {
         if let Step::Load { in_place: true, open, to, .. } = step {
@@ -111,7 +112,7 @@ fn mark_loads_with_overhang(overhang_axes: &HashMap<Value, u8>, block: &mut Step
 
 /// Returns, as a bit mask, the axes of a gather's operand along which its windows have no start: they take that axis
 /// as it is.
-fn unindexed_operand_axes_mask(windows: &Windows) -> u8 {
+fn unindexed_operand_axes_mask(windows: &IndexedWindows) -> u8 {
     let bits = windows.axes.iter().enumerate().map(|(k, axis)| u8::from(axis.start.is_none()) << k);
     bits.sum()
 }

@@ -3,7 +3,7 @@ use super::super::fold::FoldFunctions;
 use super::super::jit::CodeCache;
 use super::super::strips::StripFn;
 use super::loop_compilation::JitLoop;
-use pallas_ir::structural::{Nest, SortOrder, Windows};
+use pallas_ir::structural::{IndexedWindows, LoopNest, SortOrder};
 use pallas_ir::{DType, DimId, Literal, Loc, OperandId, ScalarOp, Value, View};
 
 /// A list of steps, and the values that it yields to the step that contains it (an `If`, a loop).
@@ -209,7 +209,7 @@ pub(crate) struct GatherScatter {
     pub from: Value,
     pub index: Value,
     pub to: Value,
-    pub windows: Windows,
+    pub windows: IndexedWindows,
     /// The value of a gather's elements whose windows leave the operand. If `None`, such windows are moved inside of
     /// it.
     pub fill: Option<Literal>,
@@ -231,7 +231,7 @@ pub(crate) enum WindowReaders {
 #[derive(Debug)]
 pub(crate) struct LoopNests {
     /// Nests of loops that together compute the result; none has a dilation or an empty loop.
-    pub nests: Vec<Nest>,
+    pub nests: Vec<LoopNest>,
     /// The operands: two whose elements are multiplied, or one.
     pub args: Vec<Value>,
     pub to: Value,

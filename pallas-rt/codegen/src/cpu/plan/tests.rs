@@ -152,9 +152,9 @@ fn kernel(steps: usize, step: Step) -> Kernel {
 fn plans_look_at_each_step_a_few_times() {
     for (name, step) in BODIES {
         let looks = |steps: usize| {
-            let lowered = Arc::new(passes::run_pipeline(&kernel(steps, step)));
+            let lowered = Arc::new(passes::run_lowering_passes(&kernel(steps, step)));
             VISITED.set(0);
-            build_plan(lowered, &Thresholds::SMALL);
+            build_plan(lowered, &Thresholds::FOR_TESTS);
             VISITED.get() as f64 / steps as f64
         };
         let (few, many) = (looks(50), looks(400));
@@ -197,7 +197,7 @@ fn steps_of_rows(last: usize, mask: &str) -> Vec<Planned> {
 }}"
     );
     let kernel: Kernel = text.parse().expect("it is tile IR");
-    build_plan(Arc::new(passes::run_pipeline(&kernel)), &Thresholds::SMALL).body.steps
+    build_plan(Arc::new(passes::run_lowering_passes(&kernel)), &Thresholds::FOR_TESTS).body.steps
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn columns_between_rows_join_their_sweep() {
         Planned::Chain(chain) => vec![chain.shape.clone()],
         _ => vec![],
     };
-    let steps = build_plan(Arc::new(passes::run_pipeline(&kernel)), &Thresholds::SMALL).body.steps;
+    let steps = build_plan(Arc::new(passes::run_lowering_passes(&kernel)), &Thresholds::FOR_TESTS).body.steps;
     let sweeps: Vec<_> = steps.iter().map(shapes).filter(|shapes| !shapes.is_empty()).collect();
     assert_eq!(sweeps, [[vec![6, 40], vec![6, 1], vec![6, 40]]]);
 }
@@ -262,7 +262,7 @@ fn steps_of(operands: &[(&str, &str, &[usize])], body: &str) -> Vec<Planned> {
     }
     let text = format!("kernel k {{\n{declared}{maps}  body {{\n{body}  }}\n}}");
     let kernel: Kernel = text.parse().unwrap_or_else(|e| panic!("{e:?}\n{text}"));
-    build_plan(Arc::new(passes::run_pipeline(&kernel)), &Thresholds::SMALL).body.steps
+    build_plan(Arc::new(passes::run_lowering_passes(&kernel)), &Thresholds::FOR_TESTS).body.steps
 }
 
 #[test]

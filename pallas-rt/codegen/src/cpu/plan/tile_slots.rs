@@ -125,7 +125,8 @@ impl TileLiveRanges {
             self.record_reads(&step.defines(), scope);
         }
     }
-    /// Records reads of values at the present time.
+    /// Extends the lifetimes of values that are read at the time `now`: to that time or, if a block in `scope` (the
+    /// blocks around the reading step) does not contain the definition, to that block's end.
     fn record_reads(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
             // Blocks are numbered as they begin: find the first block around the use that began after the value's own.
@@ -137,7 +138,8 @@ impl TileLiveRanges {
             }
         }
     }
-    /// Records definitions of values at the present time.
+    /// Begins the lifetimes of values that are defined at the time `now`, in the innermost of the blocks `scope` around
+    /// the defining step.
     fn record_definitions(&mut self, values: &[Value], scope: &[usize]) {
         for v in values {
             if self.span[v.index()].is_none() {

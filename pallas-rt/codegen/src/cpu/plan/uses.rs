@@ -60,10 +60,10 @@ impl StepUses {
             }
         }
         match step {
-            Step::Load { from, .. } => append_to_list_of(&mut self.touches, kernel.memory_of(from.operand), at),
+            Step::Load { from, .. } => append_to_list_if_new(&mut self.touches, kernel.memory_of(from.operand), at),
             Step::Store { to, .. } => {
-                append_to_list_of(&mut self.touches, kernel.memory_of(to.operand), at);
-                append_to_list_of(&mut self.stores, kernel.memory_of(to.operand), at);
+                append_to_list_if_new(&mut self.touches, kernel.memory_of(to.operand), at);
+                append_to_list_if_new(&mut self.stores, kernel.memory_of(to.operand), at);
             }
             _ => {}
         }
@@ -73,9 +73,9 @@ impl StepUses {
         }
     }
     fn record_read(&mut self, v: Value, at: usize) {
-        append_to_list_of(&mut self.reads, v, at);
+        append_to_list_if_new(&mut self.reads, v, at);
         if let Some(&memory) = self.loaded.get(&v) {
-            append_to_list_of(&mut self.refers, memory, (at, v));
+            append_to_list_if_new(&mut self.refers, memory, (at, v));
         }
     }
 
@@ -106,12 +106,12 @@ impl StepUses {
         entries_in_range(self.refers.get(&memory), steps, |&(at, _)| at)
     }
     /// Returns true if a step in the range reads a tile that is defined outside of the block.
-    pub(super) fn reads_foreign_tile(&self, steps: Range<usize>) -> bool {
+    pub(super) fn reads_outer_tile(&self, steps: Range<usize>) -> bool {
         !entries_in_range(Some(&self.foreign), steps, |&at| at).is_empty()
     }
 }
 
-fn append_to_list_of<K: Hash + Eq, T: PartialEq>(lists: &mut HashMap<K, Vec<T>>, key: K, item: T) {
+fn append_to_list_if_new<K: Hash + Eq, T: PartialEq>(lists: &mut HashMap<K, Vec<T>>, key: K, item: T) {
     append_if_new(lists.entry(key).or_default(), item);
 }
 fn append_if_new<T: PartialEq>(list: &mut Vec<T>, item: T) {

@@ -64,7 +64,7 @@ impl<'a> ProgramRunner<'a> {
         (trip_count >= MIN_JIT_ITERATIONS).then_some(())?;
         let turns = [1, 2, trip_count - 2].map(|k| {
             self.set_scalar_int(index, index_at(k));
-            let turn = self.collect_iteration(jit_loop, body);
+            let turn = self.collect_iteration_work(jit_loop, body);
             // What was redirected but not computed is redirected again in the next iteration.
             for step in &body.steps {
                 if let Step::RedirectResult { value, .. } = step {
@@ -127,7 +127,7 @@ impl<'a> ProgramRunner<'a> {
 
     /// Executes the steps of an iteration, except for its computations, and returns the addresses of the operands of
     /// its chains and products; `None` if one of these has no machine code.
-    fn collect_iteration(&mut self, jit_loop: &'a JitLoop, body: &'a StepBlock) -> Option<IterationWork<'a>> {
+    fn collect_iteration_work(&mut self, jit_loop: &'a JitLoop, body: &'a StepBlock) -> Option<IterationWork<'a>> {
         let (mut turn, mut reaches) = (IterationWork::default(), ChainAccess::default());
         for (i, step) in body.steps.iter().enumerate() {
             match step {

@@ -51,7 +51,7 @@ impl ProgramRunner<'_> {
     /// Computes a contraction in the way that is fastest for its types and extents.
     pub(super) fn dot(&mut self, dot: &Dot) -> Result<(), LaunchError> {
         if dot.is_paged
-            && let Some(found) = self.window_kernel_or_copy(dot)
+            && let Some(found) = self.find_window_kernel_or_copy_windows(dot)
         {
             return self.dot_with_uncopied_windows(dot, found);
         }
@@ -247,7 +247,7 @@ impl ProgramRunner<'_> {
         // A redirected result has rows at a distance of their own; every other is contiguous.
         let ldc = if tile.is_contiguous(self.shape(to)) { n as isize } else { tile.strides[batch.len()] };
         let turned = n == 1 && ldc == 1 && m > 1;
-        let (extents, part) = (inside.extents, Some(inside).filter(ProductExtents::is_partial));
+        let (extents, part) = (inside.extents, Some(inside).filter(ProductExtents::has_missing_elements));
         Ok(ProductResult { extents, part, batch, tile, ldc, turned, rounded, add })
     }
 
@@ -369,6 +369,6 @@ impl ProgramRunner<'_> {
         let start = grow_buffer_to(&mut self.buffers.wide[buffer], total * to.bytes())?;
         // SAFETY: both buffers hold every element.
         unsafe { convert::convert_elements([dtype, to], copy.start, start, total) };
-        Ok(StridedTile { start, ..copy.restore_axes(&order) })
+        Ok(StridedTile { start, ..copy.with_inverse_axis_order(&order) })
     }
 }

@@ -67,7 +67,7 @@ impl<'a> MatrixProduct<'a> {
     ) -> Option<MatrixProduct<'a>> {
         let axes = || nest.non_unit_axes().filter(|&axis| ranges[axis].len() > 1);
         let extents: Vec<usize> = ranges.iter().map(|range| range.len()).collect();
-        let pads = |array: usize| !nest.is_inside(array, ranges);
+        let pads = |array: usize| !nest.is_box_inside(array, ranges);
         if pads(RESULT_INDEX) {
             return None;
         }
@@ -138,8 +138,9 @@ impl<'a> MatrixProduct<'a> {
         })
     }
 
-    /// Returns true if nothing has to be copied but the edges of an image.
-    pub(super) fn is_in_place(&self) -> bool {
+    /// Returns true if the product reads both matrices and writes its result where they lie; at most the padded edges
+    /// of the left one may be copied.
+    pub(super) fn runs_in_place(&self) -> bool {
         self.in_place[1] && (self.in_place[0] || self.fits_in_boxes) && !self.is_apart
     }
 
@@ -301,7 +302,7 @@ impl<'a> MatrixProduct<'a> {
         }
         let near = contiguous_strides(nest, ranges, order);
         let to = buffer.as_mut_ptr();
-        if !nest.is_inside(operand_index, ranges) {
+        if !nest.is_box_inside(operand_index, ranges) {
             buffer[..total].fill(T::default());
         }
         nest.for_each_inside_box(Some(operand_index), order, &mut ranges.to_vec(), &mut |part| {

@@ -13,12 +13,12 @@ use super::super::interior_boxes::AffineLoopNest;
 use super::super::plan::step::LoopNests;
 use super::super::tile::StridedTile;
 use super::convolution_gemm::MatrixProduct;
-use pallas_ir::structural::{Nest, NestAxisRole, Position};
+use pallas_ir::structural::{AffinePosition, LoopNest, NestAxisRole};
 use std::cmp::Reverse;
 
-/// Maximum number of features of an axis that count when the axis of the product's columns is chosen: all axes with at
-/// least as many are equally good.
-const MAX_COUNTED_FEATURES: usize = 64;
+/// Cap on the extents by which feature axes are compared, to choose the one that becomes the columns of a convolution's
+/// matrix product: axes with at least as many features are equally good.
+const MAX_COMPARED_FEATURE_EXTENT: usize = 64;
 
 /// Returns, for the two operands and the result, the order of axes of its copy, or `None` for an array that is not
 /// copied. Returns `None` in place of all three if none is copied.
@@ -30,7 +30,7 @@ pub(super) fn choose_axis_orders(
     thresholds: &Thresholds,
 ) -> Option<[Option<Vec<usize>>; 3]> {
     let lies = |nest: &AffineLoopNest| {
-        MatrixProduct::from_nest(nest, &nest.full_ranges(), thresholds).is_some_and(|matrices| matrices.is_in_place())
+        MatrixProduct::from_nest(nest, &nest.full_ranges(), thresholds).is_some_and(|matrices| matrices.runs_in_place())
     };
     if nests.iter().all(lies) {
         return None;
@@ -39,7 +39,7 @@ pub(super) fn choose_axis_orders(
     let places = [&nest.operands[0], &nest.operands[1], &nest.result].map(|place| &place[..]);
     // The features of each array with their dimension and distance.
     let features = [0, 1, 2].map(|array| {
-        let of = |(dim, position): (usize, &Position)| {
+        let of = |(dim, position): (usize, &AffinePosition)| {
             Some((feature_axis(nest, &places, position)?, dim, tiles[array].strides[dim].unsigned_abs()))
         };
         places[array].iter().enumerate().filter_map(of).collect::<Vec<_>>()
@@ -48,7 +48,7 @@ pub(super) fn choose_axis_orders(
     let extent = |axis: usize| nest.axes[axis].extent as usize;
     let is_own = |axis: usize| dim(0, axis).is_some() != dim(1, axis).is_some();
     let columns = features[2].iter().filter(|f| nest.axes[f.0].role == NestAxisRole::Parallel && is_own(f.0));
-    let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(MAX_COUNTED_FEATURES)), f.2))?;
+    let &(columns, last, _) = columns.min_by_key(|f| (Reverse(extent(f.0).min(MAX_COMPARED_FEATURE_EXTENT)), f.2))?;
     let b = usize::from(dim(0, columns).is_none());
     let &(near, near_dim, _) = features[1 - b].iter().filter(|f| extent(f.0) > 1).min_by_key(|f| f.2)?;
     if extent(columns) < thresholds.features || extent(near) < thresholds.features {
@@ -75,13 +75,13 @@ pub(super) fn choose_axis_orders(
 
 /// Returns the loop axis whose index alone is `position`, if it has several elements and no position in `places` (of
 /// both operands and the result) combines it with another index, a stride or an offset; else `None`.
-fn feature_axis(nest: &Nest, places: &[&[Position]; 3], position: &Position) -> Option<usize> {
-    let only = |p: &Position| {
+fn feature_axis(nest: &LoopNest, places: &[&[AffinePosition]; 3], position: &AffinePosition) -> Option<usize> {
+    let only = |p: &AffinePosition| {
         let mut moving = p.terms.iter().filter(|&&(axis, _)| nest.axes[axis].extent > 1);
         let &(axis, by) = moving.next()?;
         (moving.next().is_none() && by == 1 && p.offset == 0).then_some(axis)
     };
     let axis = only(position)?;
-    let has = |p: &&Position| p.terms.iter().any(|&(a, _)| a == axis);
+    let has = |p: &&AffinePosition| p.terms.iter().any(|&(a, _)| a == axis);
     places.iter().flat_map(|place| place.iter()).filter(has).all(|p| only(p) == Some(axis)).then_some(axis)
 }

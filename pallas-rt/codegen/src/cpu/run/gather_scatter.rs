@@ -9,7 +9,7 @@ use super::super::row_copies::copy_row;
 use super::super::tile::{self, MAX_RANK, StridedTile, TileLoops};
 use super::super::window_starts::WindowStarts;
 use super::thread_state::{OverhangingTile, ProgramRunner};
-use pallas_ir::structural::Windows;
+use pallas_ir::structural::IndexedWindows;
 use pallas_ir::{Literal, Value};
 
 /// Maximum positions in a row of which several adjacent rows are processed as one line; longer rows are processed one
@@ -37,34 +37,34 @@ pub(super) struct WindowLoop {
 }
 
 impl WindowLoop {
-    /// Creates the loop over windows of `x` at the positions `index`; `moved` is the array of windows (a gather's
-    /// result, a scatter's updates).
+    /// Creates the loop over windows of `x` at the positions `index`, each given as a tile and its extents;
+    /// `window_array` is the array of windows (a gather's result, a scatter's updates).
     pub(super) fn new(
-        windows: &Windows,
+        windows: &IndexedWindows,
         x: (StridedTile, &[usize]),
         index: (StridedTile, &[usize]),
-        moved: (StridedTile, &[usize]),
+        window_array: (StridedTile, &[usize]),
     ) -> WindowLoop {
         let none = |tile: &StridedTile| StridedTile { start: tile.start, strides: [0; MAX_RANK] };
         let mut walk = WindowLoop {
-            positions: windows.index.iter().map(|&axis| moved.1[axis]).collect(),
+            positions: windows.index.iter().map(|&axis| window_array.1[axis]).collect(),
             index: none(&index.0),
-            moved: none(&moved.0),
+            moved: none(&window_array.0),
             operand: none(&x.0),
-            starts: vec![(0, 0, 0); windows.start_count()],
+            starts: vec![(0, 0, 0); windows.start_vector_length()],
             window: vec![],
             in_operand: none(&x.0),
-            in_moved: none(&moved.0),
+            in_moved: none(&window_array.0),
             row: None,
         };
         let index_axes = (0..index.1.len()).filter(|&axis| Some(axis) != windows.vector);
         for (i, (from, &axis)) in index_axes.zip(&windows.index).enumerate() {
             walk.index.strides[i] = index.0.strides[from];
-            walk.moved.strides[i] = moved.0.strides[axis];
+            walk.moved.strides[i] = window_array.0.strides[axis];
         }
         for (axis, window) in windows.axes.iter().enumerate() {
             let (stride, n) = (x.0.strides[axis], x.1[axis] as isize);
-            let size = window.axis.map_or(1, |a| if windows.index.contains(&a) { 1 } else { moved.1[a] });
+            let size = window.axis.map_or(1, |a| if windows.index.contains(&a) { 1 } else { window_array.1[a] });
             if let Some(k) = window.start {
                 let own = windows.vector.map_or(0, |axis| index.0.strides[axis]);
                 walk.starts[k] = (own * k as isize, n - size as isize, stride);
@@ -73,7 +73,7 @@ impl WindowLoop {
                 Some((_, Some(position))) => walk.operand.strides[position] = stride,
                 Some((a, None)) => {
                     walk.in_operand.strides[walk.window.len()] = stride;
-                    walk.in_moved.strides[walk.window.len()] = moved.0.strides[a];
+                    walk.in_moved.strides[walk.window.len()] = window_array.0.strides[a];
                     walk.window.push(size);
                 }
                 None => {}
@@ -84,8 +84,8 @@ impl WindowLoop {
 
     /// Turns axes of the positions that share an index into axes of the window, and records the number of a window's
     /// elements if they are adjacent in both arrays.
-    fn with_merged_axes(mut self) -> WindowLoop {
-        self.merge_shared_axes();
+    fn with_merged_window_axes(mut self) -> WindowLoop {
+        self.merge_constant_index_axes();
         self.sort_window_axes();
         let is_row = self.in_operand.is_contiguous(&self.window) && self.in_moved.is_contiguous(&self.window);
         self.row = is_row.then(|| self.window.iter().product());
@@ -99,7 +99,7 @@ impl WindowLoop {
 
     /// Turns the last axes of the positions along which the indices do not change into axes of the window, as in
     /// `take_along_axis` with one index for each row.
-    fn merge_shared_axes(&mut self) {
+    fn merge_constant_index_axes(&mut self) {
         let same = |walk: &WindowLoop, last: usize| walk.index.strides[last] == 0 && walk.positions[last] > 0;
         while let Some(last) = self.positions.len().checked_sub(1).filter(|&last| same(self, last)) {
             let at = self.window.len();
@@ -169,8 +169,9 @@ impl WindowLoop {
         });
     }
 
-    /// If each window has one start, calls `f` with each line of windows and its first offsets, in elements, in the
-    /// operand and in the array of windows. Returns false, without a call, otherwise.
+    /// If exactly one axis of the operand is indexed, calls `f` with each line of windows, the offset of its first one
+    /// in the operand without the index, and that in the array of windows, both in elements. Returns false, without a
+    /// call, otherwise.
     pub(super) fn for_each_line(&self, mut f: impl FnMut(IndexedLine, isize, isize)) -> bool {
         let &[(_, last, stride)] = &self.starts[..] else { return false };
         let mut nest = TileLoops::new(&self.positions, [&self.index, &self.moved, &self.operand]);
@@ -196,8 +197,8 @@ impl WindowLoop {
         true
     }
 
-    /// Calls `f` with the offset, in elements, in the array of windows of each window that leaves the operand, if
-    /// windows have one start.
+    /// Calls `f` for each gathered window that leaves the operand, with its offset (in elements) in the array of
+    /// windows; does nothing unless exactly one axis of the operand is indexed.
     pub(super) fn for_each_outside_window(&self, mut f: impl FnMut(isize)) {
         let &[(_, last, _)] = &self.starts[..] else { return };
         let last = last.min(i32::MAX as isize) as i32;
@@ -228,16 +229,16 @@ fn tile_at_address(mut tile: StridedTile, start: *mut u8) -> StridedTile {
 }
 
 impl ProgramRunner<'_> {
-    /// Creates the loop over the windows of a step; `x` is the operand and `moved` the array of windows with its
-    /// extents.
-    fn window_loop(&self, step: &GatherScatter, x: StridedTile, moved: (StridedTile, &[usize])) -> WindowLoop {
+    /// Creates the loop over the windows of a step; `x` is the operand's tile, and `window_array` the tile that holds
+    /// the gathered windows or the updates, with its extents.
+    fn window_loop(&self, step: &GatherScatter, x: StridedTile, window_array: (StridedTile, &[usize])) -> WindowLoop {
         let index = (self.tile(step.index), self.shape(step.index));
-        WindowLoop::new(&step.windows, (x, self.shape(step.from)), index, moved).with_merged_axes()
+        WindowLoop::new(&step.windows, (x, self.shape(step.from)), index, window_array).with_merged_window_axes()
     }
 
     /// Returns the extents of the part of a gather's result that is written, and of the part that is taken from the
     /// operand, which is smaller where the operand's array ends before its tile does.
-    fn gather_extents(&self, step: &GatherScatter) -> [[usize; MAX_RANK]; 2] {
+    fn written_and_taken_extents(&self, step: &GatherScatter) -> [[usize; MAX_RANK]; 2] {
         let written = self.existing_extents(step.to);
         let mut taken = written;
         if let Some(end) = self.find_overhang(step.from) {
@@ -256,7 +257,7 @@ impl ProgramRunner<'_> {
         let bytes = self.element_bytes(step.to);
         let x = self.tile(step.from);
         let rank = self.shape(step.to).len();
-        let [written, taken] = self.gather_extents(step);
+        let [written, taken] = self.written_and_taken_extents(step);
         let (written, taken) = (&written[..rank], &taken[..rank]);
         if let Some(OverhangingTile { fill: Some(fill), .. }) =
             self.find_overhang(step.from).filter(|_| taken != written)

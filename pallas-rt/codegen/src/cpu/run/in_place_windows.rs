@@ -7,10 +7,10 @@ use super::super::row_copies::copy_row;
 use super::super::tile::StridedTile;
 use super::gather_scatter::WindowLoop;
 use super::spacing::UncopiedWindows;
-use super::thread_state::{Buffers, ProgramRunner};
+use super::thread_state::{ProgramRunner, ThreadBuffers};
 use pallas_ir::{DType, Literal, Value};
 
-impl Buffers {
+impl ThreadBuffers {
     /// Forgets all gathered windows that were left in their arrays: those of the last launch.
     pub(super) fn forget_all_windows(&mut self) {
         self.pages.iter_mut().for_each(|kept| kept.of = None);
@@ -19,7 +19,8 @@ impl Buffers {
     pub(super) fn forget_windows(&mut self, of: Value) {
         self.uncopied_windows_mut(of).into_iter().for_each(|kept| kept.of = None);
     }
-    /// Returns the index in `pages` of the windows of a gather's result, if they were not copied.
+    /// Returns the index in the list `pages` of the addresses that were kept of the windows of the gather with the
+    /// result `of`; `None` if the windows were copied.
     pub(super) fn find_uncopied_windows(&self, of: Value) -> Option<usize> {
         self.pages.iter().position(|kept| kept.of == Some(of))
     }
@@ -95,7 +96,10 @@ impl ProgramRunner<'_> {
 
     /// Returns the kernel and layout for a product whose right side is gathered windows that were left in their array;
     /// `None` if they were not. If no kernel can read them there, copies them and returns `None`.
-    pub(super) fn window_kernel_or_copy(&mut self, dot: &Dot) -> Option<(NarrowKernel, PagedMatrix<'static>)> {
+    pub(super) fn find_window_kernel_or_copy_windows(
+        &mut self,
+        dot: &Dot,
+    ) -> Option<(NarrowKernel, PagedMatrix<'static>)> {
         let root = self.plan.roots[dot.b.index()];
         let elements = self.buffers.uncopied_windows_mut(root)?.elements;
         let found = self.find_window_kernel(dot, self.tile(root), elements);

@@ -17,10 +17,10 @@ use std::ops::Range;
 
 /// Maximum elements of a row that fills whole vectors with which several rows are processed as one; longer ones are
 /// processed row by row.
-const MAX_WHOLE_VECTOR_ROW_ELEMENTS: usize = 32;
+const MAX_MERGED_WHOLE_VECTOR_ROW_ELEMENTS: usize = 32;
 /// Rows that do not fill whole vectors are processed several at a time if they have fewer elements than this, else row
 /// by row.
-const MAX_RAGGED_ROW_ELEMENTS: usize = 128;
+const MERGED_RAGGED_ROW_ELEMENTS_LIMIT: usize = 128;
 /// Maximum elements of a row with which several rows are processed as one although an operand has one element for each
 /// row, which must be repeated; longer ones are processed row by row.
 const MAX_ELEMENT_REPEATS: usize = 24;
@@ -47,12 +47,12 @@ pub(super) struct BufferedOperand {
     /// Index of the operand's address among the chain's places.
     place: usize,
     bytes: usize,
-    what: BufferContents,
+    what: StripBufferContents,
 }
 
 /// The contents of an operand's strip buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum BufferContents {
+enum StripBufferContents {
     /// Copies of one row.
     RepeatedRow,
     /// One element of each row, repeated once for each column.
@@ -76,8 +76,9 @@ impl RowMerging {
             let is_extreme = matches!(sink.op, ScalarOp::Maximum | ScalarOp::Minimum);
             sink.along == FoldDirection::Columns && (is_extreme || !matches!(sink.dtype, DType::F16 | DType::Bf16))
         });
-        let is_short =
-            n > 0 && (n <= MAX_WHOLE_VECTOR_ROW_ELEMENTS || n < MAX_RAGGED_ROW_ELEMENTS && !n.is_multiple_of(8));
+        let is_short = n > 0
+            && (n <= MAX_MERGED_WHOLE_VECTOR_ROW_ELEMENTS
+                || n < MERGED_RAGGED_ROW_ELEMENTS_LIMIT && !n.is_multiple_of(8));
         let is_one = chain.sinks.is_empty() || group_rows == row_count;
         let is_worth = group_rows > 1 && n * group_rows >= MIN_MERGED_ROW_GROUP_ELEMENTS;
         let (most, from) = (STRIP_ELEMENTS / n.max(1), buffered.len());
@@ -90,11 +91,11 @@ impl RowMerging {
         })
     }
 
-    /// Adds an input: `row_strides` are its strides, `bytes` the size of an element, `place` its index among the
-    /// chain's addresses. Returns `None` if its rows cannot be processed several at a time.
+    /// Adds an input: `row_strides` are its strides, `bytes` the size of an element, `address_index` its index among
+    /// the chain's addresses. Returns `None` if its rows cannot be processed several at a time.
     pub(super) fn with_input(
         mut self,
-        (input, place): (usize, usize),
+        (input, address_index): (usize, usize),
         row_strides: RowStrides,
         columns: usize,
         bytes: usize,
@@ -103,13 +104,19 @@ impl RowMerging {
         match (row_strides.row, row_strides.step) {
             (row, 1) if row == columns as isize => {}
             (0, 0) => self.same |= 1u64.checked_shl(input as u32)?,
-            (0, 1) => buffered.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedRow }),
-            (_, 0) if columns <= MAX_ELEMENT_REPEATS => {
-                buffered.push(BufferedOperand { place, bytes, what: BufferContents::RepeatedElements })
+            (0, 1) => {
+                buffered.push(BufferedOperand { place: address_index, bytes, what: StripBufferContents::RepeatedRow })
             }
-            (_, 1) if columns < VECTOR_ELEMENTS => {
-                buffered.push(BufferedOperand { place, bytes, what: BufferContents::NonadjacentRows })
-            }
+            (_, 0) if columns <= MAX_ELEMENT_REPEATS => buffered.push(BufferedOperand {
+                place: address_index,
+                bytes,
+                what: StripBufferContents::RepeatedElements,
+            }),
+            (_, 1) if columns < VECTOR_ELEMENTS => buffered.push(BufferedOperand {
+                place: address_index,
+                bytes,
+                what: StripBufferContents::NonadjacentRows,
+            }),
             _ => return None,
         }
         self.bound[1] = buffered.len();
@@ -189,21 +196,21 @@ impl MergedRowMemory<'_> {
         }
     }
 
-    /// Runs a chain over equally spaced rows; `addresses` are those of its operands, `changed_addresses` is a list to
-    /// build changed ones in.
+    /// Runs a chain over equally spaced rows in machine code, several rows as one. `addresses` are those of its
+    /// operands; `changed_addresses` is overwritten with the addresses for the merged rows.
     pub(super) fn run_chain(
         &self,
         (chain, merging, codes): (&ElementwiseChain, RowMerging, [&MachineCode; 2]),
         addresses: &[OperandAddress],
         rows: Range<usize>,
-        changed_addresses: &mut Vec<OperandAddress>,
+        merged_row_addresses: &mut Vec<OperandAddress>,
     ) {
         let n = row_length(chain);
         let sinks = chain.address_count() - chain.sinks.len();
-        changed_addresses.clear();
-        changed_addresses.extend(&addresses[..sinks]);
-        changed_addresses.extend(self.fold_buffers(chain, merging).map(|(_, to)| OperandAddress::new(to, 0)));
-        for at in &mut changed_addresses[1..sinks] {
+        merged_row_addresses.clear();
+        merged_row_addresses.extend(&addresses[..sinks]);
+        merged_row_addresses.extend(self.fold_buffers(chain, merging).map(|(_, to)| OperandAddress::new(to, 0)));
+        for at in &mut merged_row_addresses[1..sinks] {
             at.start = at.start.wrapping_offset(rows.start as isize * at.row);
             at.row *= merging.rows as isize;
         }
@@ -211,18 +218,19 @@ impl MergedRowMemory<'_> {
             .buffered_operands(merging)
             .iter()
             .enumerate()
-            .filter(|(_, bound)| bound.what == BufferContents::RepeatedRow)
+            .filter(|(_, bound)| bound.what == StripBufferContents::RepeatedRow)
         {
             let (from, to, row) =
-                (changed_addresses[bound.place].start, self.buffer_address(merging, k), n * bound.bytes);
+                (merged_row_addresses[bound.place].start, self.buffer_address(merging, k), n * bound.bytes);
             // SAFETY: the operand has a row, and a buffer has room for the rows of a strip.
             unsafe {
                 std::ptr::copy_nonoverlapping(from, to, row);
                 repeat_prefix(to, row, merging.rows.min(rows.len()) * row);
             }
-            changed_addresses[bound.place] = OperandAddress::new(to, 0);
+            merged_row_addresses[bound.place] = OperandAddress::new(to, 0);
         }
-        let are_brought = self.buffered_operands(merging).iter().any(|bound| bound.what != BufferContents::RepeatedRow);
+        let are_brought =
+            self.buffered_operands(merging).iter().any(|bound| bound.what != StripBufferContents::RepeatedRow);
         let (times, left) = (rows.len() / merging.rows, rows.len() % merging.rows);
         // All strips are run at once if no operand has to be copied for each.
         let together = if are_brought { 1 } else { times.max(1) };
@@ -232,7 +240,7 @@ impl MergedRowMemory<'_> {
                 &addresses[1..],
                 &rows,
                 turn..turn + together,
-                changed_addresses,
+                merged_row_addresses,
                 merging.rows,
             );
         }
@@ -242,28 +250,30 @@ impl MergedRowMemory<'_> {
                 &addresses[1..],
                 &rows,
                 times..times + 1,
-                changed_addresses,
+                merged_row_addresses,
                 left,
             );
         }
     }
 
-    /// Runs the code over `strips`, each of `height` rows, after copying their operands to strip buffers.
+    /// Copies the operands that need it to strip buffers, then runs machine code over `strips`, numbers of strips
+    /// counted from the start of `rows`; each strip has `strip_rows` rows, processed as one. `changed_addresses` are
+    /// the operands' addresses for the code, set here for strip buffers.
     fn run_strips(
         &self,
         (chain, merging, code): (&ElementwiseChain, RowMerging, &MachineCode),
         addresses: &[OperandAddress],
         rows: &Range<usize>,
         strips: Range<usize>,
-        changed_addresses: &mut [OperandAddress],
-        height: usize,
+        merged_row_addresses: &mut [OperandAddress],
+        strip_rows: usize,
     ) {
         let n = row_length(chain);
         for (k, bound) in self
             .buffered_operands(merging)
             .iter()
             .enumerate()
-            .filter(|(_, bound)| bound.what != BufferContents::RepeatedRow)
+            .filter(|(_, bound)| bound.what != StripBufferContents::RepeatedRow)
         {
             let (from, to) = (addresses[bound.place - 1], self.buffer_address(merging, k));
             let first = (rows.start + strips.start * merging.rows) as isize;
@@ -271,16 +281,16 @@ impl MergedRowMemory<'_> {
             // SAFETY: the operand has the rows, or an element for each, and a buffer has room for a strip.
             unsafe {
                 match bound.what {
-                    BufferContents::NonadjacentRows => {
-                        copy_rows([start, to], [1, 1], [stride, n as isize], [height, n], bound.bytes)
+                    StripBufferContents::NonadjacentRows => {
+                        copy_rows([start, to], [1, 1], [stride, n as isize], [strip_rows, n], bound.bytes)
                     }
-                    _ => repeat_each_element(start, stride, to, height, n, bound.bytes),
+                    _ => repeat_each_element(start, stride, to, strip_rows, n, bound.bytes),
                 }
             }
-            changed_addresses[bound.place] = OperandAddress::new(to, 0);
+            merged_row_addresses[bound.place] = OperandAddress::new(to, 0);
         }
-        changed_addresses[0] = OperandAddress::encode_column_count(height * n);
+        merged_row_addresses[0] = OperandAddress::encode_column_count(strip_rows * n);
         // SAFETY: the places are those of the chain in this form, each with so many elements side by side.
-        unsafe { code.run(CodeCall { places: changed_addresses, from: strips.start, to: strips.end }) };
+        unsafe { code.run(CodeCall { places: merged_row_addresses, from: strips.start, to: strips.end }) };
     }
 }

@@ -38,11 +38,11 @@ use super::tile::{self, MAX_RANK, StridedTile};
 use crate::interp::{Datum, walk};
 use pallas_ir::Value;
 use std::cell::Cell;
-use thread_state::{Buffers, ProgramRunner, grow_buffer_to};
+use thread_state::{ProgramRunner, ThreadBuffers, grow_buffer_to};
 
 thread_local! {
     /// Buffers of this thread; taken while it runs programs.
-    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+    static THREAD_BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
 }
 
 /// Bytes after which addresses alias in the processor: a load waits for a store to another array whose address differs
@@ -69,7 +69,7 @@ pub(super) fn run_programs(
     // Also after a panic: pending non-temporal stores would otherwise reach memory that another owner has by then.
     let _settled = tile::NonTemporalFence;
     // Taken, not borrowed: a program that waits for the pool may find itself running another launch.
-    let mut buffers = BUFFERS.take().unwrap_or_default();
+    let mut buffers = THREAD_BUFFERS.take().unwrap_or_default();
     buffers.forget_all_windows();
     buffers.ends.clear();
     let arena = match grow_buffer_to(&mut buffers.arena, plan.arena_bytes + 2 * ALIASING_DISTANCE_BYTES) {
@@ -78,7 +78,7 @@ pub(super) fn run_programs(
     };
     let mut state = states.lock().pop().unwrap_or_default();
     if state.arena.is_null() {
-        state.prepare(plan, launch);
+        state.prepare_for_launch_sizes(plan, launch);
     }
     state.bind_memory(plan, launch, arena);
     let mut run = ProgramRunner { plan, launch, state, buffers: &mut buffers, log: vec![] };
@@ -102,7 +102,7 @@ pub(super) fn run_programs(
     #[cfg(guarded)]
     run.state.guards.clear();
     states.lock().push(run.state);
-    BUFFERS.set(Some(buffers));
+    THREAD_BUFFERS.set(Some(buffers));
 }
 
 impl<'a> ProgramRunner<'a> {
@@ -124,13 +124,13 @@ impl<'a> ProgramRunner<'a> {
     fn run_step(&mut self, step: &'a Step) -> Result<(), LaunchError> {
         match step {
             Step::ProgramId { axis, to } => self.set_scalar_int(*to, self.state.ids[*axis]),
-            Step::Scalar { strip, args, to } => self.run_scalar(*strip, args, *to),
+            Step::Scalar { strip, args, to } => self.run_scalar_op(*strip, args, *to),
             Step::Chain(chain) => self.run_chains(std::slice::from_ref(chain), &chain.codes)?,
             Step::FusedChains(sweep) => self.run_chains(&sweep.chains, &sweep.codes)?,
             Step::Restride { from, axes, to } => {
                 self.state.tiles[to.index()] = self.restride(*from, axes, self.shape(*to).len());
                 if !self.buffers.ends.is_empty() {
-                    self.permute_overhang(*from, axes, *to);
+                    self.record_transposed_overhang(*from, axes, *to);
                 }
             }
             Step::Reshape { from, to } => self.reshape(*from, *to),
@@ -175,7 +175,7 @@ impl<'a> ProgramRunner<'a> {
     }
 
     /// Runs an operation on scalars.
-    fn run_scalar(&mut self, strip: StripFn, args: &[Value], to: Value) {
+    fn run_scalar_op(&mut self, strip: StripFn, args: &[Value], to: Value) {
         let out = self.result_tile(to);
         // SAFETY: scalars' tiles hold one element each; the result's cell is its own.
         unsafe {

@@ -41,8 +41,8 @@ pub(super) struct UnevenlySpacedOperand {
 }
 
 impl UnevenlySpacedOperand {
-    /// Sets the operand's address for the group of rows that begins at `first_row`, as if all rows before it were
-    /// there too.
+    /// Sets the operand's address for the group of rows that begins at `first_row`: row 0 of the chain is taken to lie
+    /// `first_row` row strides before that row, since the code adds as many.
     #[inline]
     fn set_group_address(
         self,
@@ -69,7 +69,8 @@ impl UnevenlySpacedOperand {
 }
 
 impl ChainOperandLayout {
-    /// Returns the form of the code for rows of `columns` elements, with code of exactly that length for short ones.
+    /// Returns the variant of a chain's machine code to compile for rows of `columns` elements: code for exactly that
+    /// length up to [`MAX_UNROLLED_COLUMNS`], else code for rows of any length.
     fn code_specialization(self, columns: usize) -> CodeSpecialization {
         let streamed = if columns.is_multiple_of(VECTOR_ELEMENTS) { self.form.streamed } else { 0 };
         let wide = columns >= WIDE_VECTOR_ELEMENTS;
@@ -105,17 +106,18 @@ pub(super) fn run_row_by_row(
     true
 }
 
-/// Returns the machine code of a chain with this layout, for `height` of its `rows` rows at a time, which is compiled
-/// at first use; `None` if there is none for the chain.
+/// Returns the machine code of a chain with this layout, for `rows_at_a_time` of its `rows` rows in each call, which is
+/// compiled at first use; `None` if there is none for the chain.
 pub(super) fn get_or_compile_code(
     chain: &ElementwiseChain,
     layout: ChainOperandLayout,
     rows: usize,
-    height: usize,
+    rows_at_a_time: usize,
 ) -> Option<&MachineCode> {
     // Several rows of a short tile are one where they lie side by side: those of a column fill vectors then.
-    let together = height.min(layout.group);
-    let even = layout.group.is_multiple_of(together) && (layout.group == rows || height.is_multiple_of(layout.group));
+    let together = rows_at_a_time.min(layout.group);
+    let even =
+        layout.group.is_multiple_of(together) && (layout.group == rows || rows_at_a_time.is_multiple_of(layout.group));
     let form = match layout.flat {
         true if even => layout.code_specialization(together * row_length(chain)),
         // Any number of rows is one.
@@ -128,8 +130,10 @@ pub(super) fn get_or_compile_code(
     chain.codes.get_chain_code(std::slice::from_ref(chain), &[form])
 }
 
-/// Runs the code of a chain with this layout over some of its `row_count` rows.
-pub(super) fn run_code(
+/// Runs a chain's machine code over the rows `rows` of its `row_count` rows, one group of equally spaced rows at a
+/// time. For each group, operands in `uneven` get a new address, which is one of `windows` if a gather left their rows
+/// uncopied.
+pub(super) fn run_chain_code(
     code: &MachineCode,
     chain: &ElementwiseChain,
     layout: ChainOperandLayout,

@@ -27,9 +27,9 @@ use super::thread_state::{ProgramRunner, grow_buffer_to};
 use pallas_ir::DType;
 use std::ops::Range;
 
-/// Minimum fraction of a convolution's positions whose elements exist with which one product computes all positions,
-/// with zeros for the other elements; below it, each box of positions with elements is a product of its own.
-const MIN_PADDED_INSIDE_FRACTION: f64 = 0.25;
+/// Minimum fraction of a convolution's loop positions that read no padding for which one product computes all
+/// positions, with zeros as padding; below it, each box of positions without padding is a product of its own.
+const MIN_UNPADDED_POSITION_FRACTION: f64 = 0.25;
 /// Maximum rows of the left matrix for which a product reads a column-major right matrix where it lies; with more rows
 /// it packs that matrix, which then takes less time.
 const MAX_UNPACKED_LEFT_ROWS: usize = 4;
@@ -40,15 +40,16 @@ const MAX_IN_PLACE_BOXES: usize = 100;
 
 /// Returns the boxes of positions that are computed as one product each, with zeros for elements that do not exist:
 /// one box, or several that share no element of the result. Returns `None` if the nest is no product of matrices.
-fn padded_boxes(nest: &AffineLoopNest, sizes: &Thresholds) -> Option<Vec<Vec<Range<usize>>>> {
+fn product_boxes(nest: &AffineLoopNest, sizes: &Thresholds) -> Option<Vec<Vec<Range<usize>>>> {
     let all = nest.full_ranges();
-    let boxes = if MatrixProduct::from_nest(nest, &all, sizes)?.fits_in_boxes { disjoint_boxes(nest) } else { None };
+    let boxes = if MatrixProduct::from_nest(nest, &all, sizes)?.fits_in_boxes { unpadded_boxes(nest) } else { None };
     Some(boxes.unwrap_or_else(|| vec![all]))
 }
 
-/// Returns the boxes of positions at which all elements exist; `None` if two of them share an element of the result, if
-/// none has half of it, or if there are more than [`MAX_IN_PLACE_BOXES`].
-fn disjoint_boxes(nest: &AffineLoopNest) -> Option<Vec<Vec<Range<usize>>>> {
+/// Divides a loop nest over an image with padding into boxes of positions that read no padding, which are computed as
+/// separate products. Returns `None` if two boxes compute the same element of the result, if none computes at least
+/// half of the result, or if there are more than [`MAX_IN_PLACE_BOXES`].
+fn unpadded_boxes(nest: &AffineLoopNest) -> Option<Vec<Vec<Range<usize>>>> {
     let mut order = nest.box_division_order();
     order.sort_by_key(|&axis| !nest.is_parallel[axis]);
     let (mut boxes, mut count) = (vec![], 0);
@@ -70,7 +71,7 @@ fn disjoint_boxes(nest: &AffineLoopNest) -> Option<Vec<Vec<Range<usize>>>> {
     holds.then_some(boxes)
 }
 
-/// Number of elements of the result that a box of positions computes.
+/// Number of elements of the result that the positions in the ranges `part` of a loop nest compute.
 fn count_result_elements(nest: &AffineLoopNest, part: &AxisRanges) -> usize {
     nest.non_unit_axes().filter(|&axis| nest.is_parallel[axis]).map(|axis| part[axis].len()).product()
 }
@@ -174,13 +175,15 @@ impl ProgramRunner<'_> {
         {
             for (i, order) in orders[..2].iter().enumerate() {
                 if let Some(order) = order {
-                    tiles[i] = self.copy_with_axis_order(i, &tiles[i], shapes[i], order, bytes)?.restore_axes(order);
+                    tiles[i] = self
+                        .copy_with_axis_order(i, &tiles[i], shapes[i], order, bytes)?
+                        .with_inverse_axis_order(order);
                 }
             }
             if let Some(order) = &orders[2] {
                 let sizes: Vec<usize> = order.iter().map(|&axis| shape[axis]).collect();
                 tile = StridedTile::contiguous(grow_buffer_to(&mut self.buffers.operands[2], total * bytes)?, &sizes)
-                    .restore_axes(order);
+                    .with_inverse_axis_order(order);
                 is_copied = true;
             }
             nests = linear([&tiles[0], &tiles[1], &tile]);
@@ -191,10 +194,10 @@ impl ProgramRunner<'_> {
         let is_finite = |array: usize| unsafe { is_tile_finite(compute, &tiles[array], shapes[array]) };
         let can_pad = [0, 1].iter().all(|&array| !pads(array) || is_finite(1 - array));
         let is_padded = |nest: &AffineLoopNest| {
-            nest.checks.is_empty() || can_pad && nest.fraction_inside() >= MIN_PADDED_INSIDE_FRACTION
+            nest.checks.is_empty() || can_pad && nest.fraction_inside() >= MIN_UNPADDED_POSITION_FRACTION
         };
         let padded: Vec<_> =
-            nests.iter().map(|nest| if is_padded(nest) { padded_boxes(nest, sizes) } else { None }).collect();
+            nests.iter().map(|nest| if is_padded(nest) { product_boxes(nest, sizes) } else { None }).collect();
         // Products that compute every element set the result; otherwise (elements between those of a dilated operand)
         // it is cleared first.
         let add = match (&nests[..], &padded[..]) {

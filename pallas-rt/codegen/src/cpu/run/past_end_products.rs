@@ -22,20 +22,21 @@ pub(super) struct ProductExtents {
 
 impl ProductExtents {
     /// Returns true if some elements of the operands do not exist, so that the result must be completed.
-    pub(super) fn is_partial(&self) -> bool {
+    pub(super) fn has_missing_elements(&self) -> bool {
         let Extents { m, n, k } = self.extents;
         [m, n] != self.whole || self.terms != [k; 2]
     }
 }
 
 impl ProgramRunner<'_> {
-    /// Returns the end of a tile that extends past its array, or `None` if all its elements exist.
+    /// Returns the record of a tile that extends past its array's end; `None` if all elements of the tile exist.
     pub(super) fn find_overhang(&self, of: Value) -> Option<&OverhangingTile> {
         self.buffers.ends.iter().find(|end| end.of == of)
     }
 
-    /// Records the end of `to`, a view of `from` with its axes in another order.
-    pub(super) fn permute_overhang(&mut self, from: Value, axes: &[AffineIndex], to: Value) {
+    /// If `from` extends past its array's end, records for its transposed view `to` the extents inside of the array;
+    /// `axes` gives for each axis of `from` the axis of `to`.
+    pub(super) fn record_transposed_overhang(&mut self, from: Value, axes: &[AffineIndex], to: Value) {
         let end = self.find_overhang(from).copied();
         self.buffers.ends.retain(|end| end.of != to);
         if let Some(end) = end {
@@ -65,7 +66,8 @@ impl ProgramRunner<'_> {
         Extents { m: of(dot.a, &dot.free[0]), n: of(dot.b, &dot.free[1]), k: of(dot.a, &dot.contract[0]) }
     }
 
-    /// Returns the extents of the part of a product whose operands exist.
+    /// Returns the declared extents of a product, with those of its operands' elements that exist: an operand may be a
+    /// tile that extends past its array's end.
     pub(super) fn existing_product_extents(&self, dot: &Dot) -> ProductExtents {
         let extents @ Extents { m, n, k } = self.declared_product_extents(dot);
         let mut inside = ProductExtents { whole: [m, n], extents, terms: [k; 2] };

@@ -9,7 +9,8 @@ use super::thread_state::{ProgramRunner, grow_buffer_to};
 use pallas_ir::{Literal, Value};
 
 impl ProgramRunner<'_> {
-    /// Returns the memory of `from` as a tile of `rank` axes, each of the result, with the strides that `axes` gives.
+    /// Returns a view with `rank` axes of the memory of `from`. For each axis of `from`, an entry of `axes` gives the
+    /// axis of the view that runs along it, with a stride and an offset.
     pub(super) fn restride(&self, from: Value, axes: &[AffineIndex], rank: usize) -> StridedTile {
         let tile = self.tile(from);
         let mut out = StridedTile { start: tile.start, strides: [0; MAX_RANK] };
@@ -37,7 +38,8 @@ impl ProgramRunner<'_> {
         unsafe { tile::copy(&self.tile(from), &straight, self.shape(from), self.element_bytes(from)) };
     }
 
-    /// Runs a join: copies boxes of several operands into the result.
+    /// Runs a data movement from several operands (a concatenation, pad ..): copies the box of each part to the result;
+    /// where boxes overlap, the earlier part wins.
     pub(super) fn copy_boxes(&mut self, parts: &[CopiedBox], to: Value) {
         let (out, bytes, rank) = (self.result_tile(to), self.element_bytes(to), self.shape(to).len());
         // Earlier parts win, so they are written last.

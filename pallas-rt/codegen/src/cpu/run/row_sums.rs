@@ -149,7 +149,7 @@ unsafe fn copy_row_without_negative_zeros<T: Half>(from: *const T, to: *mut T, n
 
 /// Sets f32 sums to 0 + x for each element x of the first row.
 #[inline(always)]
-unsafe fn start_sums<T: Half>(from: *const T, to: *mut f32, n: usize) {
+unsafe fn initialize_row_sums<T: Half>(from: *const T, to: *mut f32, n: usize) {
     // SAFETY: the caller's: both have `n` elements.
     (0..n).for_each(|i| unsafe { to.add(i).write(0.0 + (*from.add(i)).wide()) });
 }
@@ -169,6 +169,6 @@ unsafe fn round_sums<T: Half>(from: *const f32, to: *mut T, n: usize) {
 }
 
 compiled! { fastest_copy_row<T: Half>() = copy_row_without_negative_zeros(from: *const T, to: *mut T, n: usize) }
-compiled! { fastest_start_sums<T: Half>() = start_sums(from: *const T, to: *mut f32, n: usize) }
+compiled! { fastest_start_sums<T: Half>() = initialize_row_sums(from: *const T, to: *mut f32, n: usize) }
 compiled! { fastest_add_row<T: Half>() = add_row_to_sums(from: *const T, to: *mut f32, n: usize) }
 compiled! { fastest_round_sums<T: Half>() = round_sums(from: *const f32, to: *mut T, n: usize) }

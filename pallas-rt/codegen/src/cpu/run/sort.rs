@@ -3,30 +3,35 @@ use super::super::launch::LaunchError;
 use super::super::row_copies;
 use super::super::sort::{self, KeyBits, KeyRule};
 use super::super::tile::{StridedTile, TileLoops};
-use super::thread_state::{Buffers, CacheLine, ProgramRunner, grow_buffer_to};
+use super::thread_state::{CacheLine, ProgramRunner, ThreadBuffers, grow_buffer_to};
 use crate::raw;
 use pallas_ir::Value;
 use pallas_ir::structural::SortOrder;
 
 impl ProgramRunner<'_> {
-    /// Runs a sort of the lines along an axis; the result has the elements or, if `positions`, their positions.
+    /// Runs a sort of the lines along an axis; the result has the sorted elements or, if `returns_positions`, their
+    /// positions before the sort.
     pub(super) fn sort(
         &mut self,
         from: Value,
         axis: usize,
         order: SortOrder,
-        positions: bool,
+        returns_positions: bool,
         to: Value,
     ) -> Result<(), LaunchError> {
         let (out, x, dtype) = (self.result_tile(to), self.tile(from), self.ty(from).dtype);
         let (n, shape) = (self.shape(from)[axis], self.shape(to));
-        sort::visit_key_rule(dtype, order, SortLines { buffers: self.buffers, x, out, shape, axis, n, positions })
+        sort::visit_key_rule(
+            dtype,
+            order,
+            SortLines { buffers: self.buffers, x, out, shape, axis, n, positions: returns_positions },
+        )
     }
 }
 
 /// The lines along an axis of a tile, and of the result of sorting them.
 struct SortLines<'a> {
-    buffers: &'a mut Buffers,
+    buffers: &'a mut ThreadBuffers,
     x: StridedTile,
     out: StridedTile,
     /// Extents of the result.
@@ -81,7 +86,7 @@ impl sort::KeyRuleVisitor for SortLines<'_> {
         };
         let is_adjacent = k <= 1 || out.strides[axis] == 1;
         if positions {
-            let [a, b] = sort::buffer_lengths(n, k, halvings);
+            let [a, b] = sort::sort_buffer_lengths(n, k, halvings);
             let (a, b): (&mut [U::Packed], &mut [U::Packed]) =
                 (grow_buffer_to_elements(first, a)?, grow_buffer_to_elements(second, b)?);
             let found: &mut [u32] = grow_buffer_to_elements(&mut buffers.wide[0], if is_adjacent { 0 } else { k })?;

@@ -95,7 +95,7 @@ impl<'a> ProgramRunner<'a> {
                         lie.and_then(|lie| Some((native::get_or_compile_code(chain, lie, rows, together)?, lie)));
                     if let Some((code, lie)) = code {
                         let memory = (&mut places[..], &spread[..], &self.buffers.pages[..]);
-                        native::run_code(code, chain, lie, memory, from..to, rows);
+                        native::run_chain_code(code, chain, lie, memory, from..to, rows);
                         continue;
                     }
                     for row in (from..to).step_by(height) {
@@ -227,14 +227,18 @@ impl<'a> ProgramRunner<'a> {
     }
 
     /// Returns the layout of a chain for machine code, given its results and folds; `None` if machine code does not
-    /// support it. Appends the operands' addresses to `places`, the operands whose groups of rows are not equally
-    /// spaced to `spread`, and those that are copied to strip buffers to `bound`.
+    /// support it. Appends the operands' addresses to `addresses`, the operands whose groups of rows are not equally
+    /// spaced to `uneven`, and those that are copied to strip buffers to `buffered`.
     pub(super) fn find_operand_layout(
         &self,
         chain: &ElementwiseChain,
         access: &ChainAccess,
         rows: usize,
-        (places, spread, bound): (&mut Vec<OperandAddress>, &mut Vec<UnevenlySpacedOperand>, &mut Vec<BufferedOperand>),
+        (addresses, uneven, buffered): (
+            &mut Vec<OperandAddress>,
+            &mut Vec<UnevenlySpacedOperand>,
+            &mut Vec<BufferedOperand>,
+        ),
     ) -> Option<ChainOperandLayout> {
         let columns = row_length(chain);
         let inputs = chain.input_values().map(|(i, v)| {
@@ -242,10 +246,10 @@ impl<'a> ProgramRunner<'a> {
         });
         let outputs = chain.outputs().zip(&access.results).map(|((i, link), tile)| (i, *tile, link.dtype.bytes()));
 
-        let first = places.len();
+        let first = addresses.len();
         let (form, flat) = (CodeSpecialization::default(), chain.sinks.is_empty());
-        let mut lie = ChainOperandLayout { form, flat, first, group: rows, spread: [spread.len(); 2], weave: None };
-        places.push(OperandAddress::encode_column_count(columns));
+        let mut lie = ChainOperandLayout { form, flat, first, group: rows, spread: [uneven.len(); 2], weave: None };
+        addresses.push(OperandAddress::encode_column_count(columns));
         // Rows along one axis are equally spaced.
         let axis = if chain.shape.len() <= 2 {
             0
@@ -257,12 +261,12 @@ impl<'a> ProgramRunner<'a> {
             lie.group = chain.shape[axis..chain.shape.len() - 1].iter().product();
             (lie.group * columns >= MIN_JIT_ROW_GROUP_ELEMENTS).then_some(())?;
         }
-        lie.weave = RowMerging::from_chain(chain, lie.group, rows, bound);
+        lie.weave = RowMerging::from_chain(chain, lie.group, rows, buffered);
         let mut place = |tile: StridedTile, row: isize, bytes: usize, windows: Option<usize>| {
             if axis > 0 || windows.is_some() {
-                spread.push(UnevenlySpacedOperand { place: places.len(), tile, bytes, windows });
+                uneven.push(UnevenlySpacedOperand { place: addresses.len(), tile, bytes, windows });
             }
-            places.push(OperandAddress::new(tile.start, row));
+            addresses.push(OperandAddress::new(tile.start, row));
         };
         let side_by_side = |l: RowStrides| l.row == columns as isize && l.step == 1;
         for (k, (i, tile, bytes, windows)) in inputs.enumerate() {
@@ -270,7 +274,7 @@ impl<'a> ProgramRunner<'a> {
             // With a single column or row the stride does not matter.
             let l = if columns == 1 { RowStrides { step: if l.row == 0 && rows > 1 { 0 } else { 1 }, ..l } } else { l };
             lie.flat &= side_by_side(l) || (l.row == 0 && l.step == 0);
-            lie.weave = lie.weave.and_then(|weave| weave.with_input((i, 1 + k), l, columns, bytes, bound));
+            lie.weave = lie.weave.and_then(|weave| weave.with_input((i, 1 + k), l, columns, bytes, buffered));
             match l.step {
                 0 => lie.form.single |= 1u64.checked_shl(i as u32)?,
                 1 if self.is_in_large_array(tile.start) => lie.form.ahead |= 1u64.checked_shl(i as u32).unwrap_or(0),
@@ -299,13 +303,13 @@ impl<'a> ProgramRunner<'a> {
             }
             place(tile, row, bytes, None);
         }
-        places.extend(chain.sinks.iter().zip(&access.sinks).map(|(s, &start)| {
+        addresses.extend(chain.sinks.iter().zip(&access.sinks).map(|(s, &start)| {
             let row = if s.along == FoldDirection::Rows { s.dtype.bytes() as isize } else { 0 };
             OperandAddress::new(start, row)
         }));
         // Streaming stores of whole vectors are bound by memory: weaving such rows made them a fifth slower.
         lie.weave = lie.weave.filter(|_| lie.form.streamed == 0 || columns < WIDE_VECTOR_ELEMENTS);
-        lie.spread[1] = spread.len();
+        lie.spread[1] = uneven.len();
         // Rows shorter than a vector are faster in strips.
         (axis == 0 || lie.flat || lie.weave.is_some() || columns >= VECTOR_ELEMENTS).then_some(lie)
     }

@@ -44,7 +44,7 @@ pub(super) struct OverhangingTile {
 
 /// Buffers that a thread keeps between launches.
 #[derive(Default)]
-pub(super) struct Buffers {
+pub(super) struct ThreadBuffers {
     pub(super) arena: Vec<CacheLine>,
     pub(super) strips: Vec<CacheLine>,
     pub(super) layouts: FusedChainLayouts,
@@ -125,8 +125,9 @@ pub(super) struct BoundOperand {
 }
 
 impl ThreadState {
-    /// Computes everything that depends only on the launch's sizes and grid.
-    pub(super) fn prepare(&mut self, plan: &Plan, launch: &Launch<'_>) {
+    /// Sets the state that depends only on the launch's sizes and grid: scalars that are the same for all programs,
+    /// tables of indices, and the sizes of operands' elements.
+    pub(super) fn prepare_for_launch_sizes(&mut self, plan: &Plan, launch: &Launch<'_>) {
         let kernel = &plan.kernel;
         self.ids = vec![0; launch.grid.len()];
         self.operands.resize_with(kernel.operands.len(), BoundOperand::default);
@@ -220,7 +221,7 @@ pub(super) struct ProgramRunner<'a> {
     pub(super) plan: &'a Plan,
     pub(super) launch: &'a Launch<'a>,
     pub(super) state: ThreadState,
-    pub(super) buffers: &'a mut Buffers,
+    pub(super) buffers: &'a mut ThreadBuffers,
     pub(super) log: Vec<String>,
 }
 

@@ -25,7 +25,7 @@ impl KeyRuleVisitor for Check<'_> {
         let x: Vec<U> = x.iter().map(|&x| U::from_word(x.into())).collect();
         let (mut all, mut buffer) = (vec![U::from_word(0); x.len()], vec![U::from_word(0); x.len()]);
         sort_values(rule, &x, &mut all, &mut buffer, halvings);
-        let [mut a, mut b] = buffer_lengths(x.len(), k, halvings).map(|n| vec![U::from_word(0).pack(0); n]);
+        let [mut a, mut b] = sort_buffer_lengths(x.len(), k, halvings).map(|n| vec![U::from_word(0).pack(0); n]);
         let mut found = vec![0; k];
         sort_positions(rule, &x, &mut found, [&mut a, &mut b], halvings);
         [all.into_iter().map(|x| x.to_word() as u32).collect(), found]

@@ -1,13 +1,13 @@
 //! Text for affine nests: a loop over the folded positions for each element of the result.
 use super::emitter::BodyEmitter;
 use super::position::{TileCoord, TilePosition, unravel_coordinate};
-use crate::wgsl::types::{cast_if_needed, narrow_to_dtype, wgsl_type};
-use pallas_ir::structural::Nest;
+use crate::wgsl::types::{cast_expression_if_needed, narrow_to_dtype, wgsl_type};
+use pallas_ir::structural::LoopNest;
 use pallas_ir::{DType, Inst, ScalarOp};
 
 impl BodyEmitter<'_> {
     /// Writes a convolution or windowed reduction.
-    pub(super) fn emit_affine_nest(&mut self, nest: &Nest, inst: &Inst) {
+    pub(super) fn emit_affine_nest(&mut self, nest: &LoopNest, inst: &Inst) {
         let result = inst.results[0];
         let (dtype, elements) = (self.k.ty(result).dtype, self.k.ty(result).elements());
         let start = self.literal_expression(nest.op.neutral(dtype).expect("the shape rule admits monoids only"));
@@ -45,7 +45,7 @@ impl BodyEmitter<'_> {
                     if dilation > 1 {
                         tests.push(format!("{p} % {dilation} == 0"));
                     }
-                    if !position.is_inside(&nest.axes, n as i64) {
+                    if !position.is_always_inside(&nest.axes, n as i64) {
                         tests.push(format!("{p} >= 0 && {p} / {dilation} < {n}"));
                     }
                     coords.push(TileCoord::from_text(if dilation > 1 {
@@ -65,7 +65,7 @@ impl BodyEmitter<'_> {
                     parts.push(if parts.is_empty() && inst.args.len() == 1 {
                         x
                     } else {
-                        cast_if_needed(from, dtype, &x)
+                        cast_expression_if_needed(from, dtype, &x)
                     });
                 }
                 let term = match &parts[..] {

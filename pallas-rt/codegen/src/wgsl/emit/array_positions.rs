@@ -79,7 +79,7 @@ impl BodyEmitter<'_> {
                 format!("i32({view_coordinate}) * {}", v.stride)
             });
         }
-        let start = if v.dynamic { self.plan.constant(self.k, access.starts[before]) } else { Some(0) };
+        let start = if v.dynamic { self.plan.constant_value(self.k, access.starts[before]) } else { Some(0) };
         let extent = names::static_extent(self.k, access.of, axis);
         let within = |start: i64, n: i64| {
             let first = start + v.offset;
@@ -157,8 +157,8 @@ impl BodyEmitter<'_> {
 }
 
 /// Returns the test that an access is inside of the array along every axis; `None` if it always is.
-pub(super) fn bounds_test(along: &[ArrayCoord]) -> Option<String> {
-    let tests: Vec<&str> = along.iter().filter_map(|a| a.inside.as_deref()).collect();
+pub(super) fn bounds_test(coords: &[ArrayCoord]) -> Option<String> {
+    let tests: Vec<&str> = coords.iter().filter_map(|a| a.inside.as_deref()).collect();
     match &tests[..] {
         [] => None,
         [one] => Some((*one).to_string()),
@@ -166,16 +166,16 @@ pub(super) fn bounds_test(along: &[ArrayCoord]) -> Option<String> {
     }
 }
 /// Returns an expression for the row-major number of an element.
-pub(super) fn row_major_number(along: &[ArrayCoord]) -> String {
-    let terms: Vec<&str> = along.iter().map(|a| a.offset.as_str()).filter(|o| *o != "0").collect();
+pub(super) fn row_major_number(coords: &[ArrayCoord]) -> String {
+    let terms: Vec<&str> = coords.iter().map(|a| a.offset.as_str()).filter(|o| *o != "0").collect();
     if terms.is_empty() { "0u".into() } else { format!("u32({})", terms.join(" + ")) }
 }
 /// Returns the position of an access in a buffer: if the test `inside_test` is given and fails, all coordinates are 0.
-pub(super) fn guarded_buffer_position(along: &[ArrayCoord], inside_test: Option<&str>) -> TilePosition {
+pub(super) fn guarded_buffer_position(coords: &[ArrayCoord], inside_test: Option<&str>) -> TilePosition {
     let coord = |a: &ArrayCoord| match (a.position.as_str(), inside_test) {
         ("0", _) => TileCoord::from_text("0u"),
         (p, None) => TileCoord::from_text(format!("u32({p})")),
         (p, Some(test)) => TileCoord::from_text(format!("select(0u, u32({p}), {test})")),
     };
-    TilePosition { coords: along.iter().map(coord).collect(), flat: None }
+    TilePosition { coords: coords.iter().map(coord).collect(), flat: None }
 }

@@ -2,9 +2,9 @@
 use super::emitter::BodyEmitter;
 use super::position::{TileCoord, TilePosition, offset_expression, operand_coord, unravel_coordinate};
 use crate::wgsl::place::{row_major_strides, views};
-use crate::wgsl::types::{array_bits_to_element, cast, element_to_array_bits, narrow_to_dtype, wgsl_type};
+use crate::wgsl::types::{array_bits_to_element, cast_expression, element_to_array_bits, narrow_to_dtype, wgsl_type};
 use pallas_ir::structural::MapPiece;
-use pallas_ir::{Access, DType, Inst, ScalarOp, StructuralOp};
+use pallas_ir::{AccessForm, DType, Inst, ScalarOp, StructuralOp};
 
 impl BodyEmitter<'_> {
     /// Writes an elementwise operation; the sum of a tile and a fused product becomes a product that starts from the
@@ -29,15 +29,19 @@ impl BodyEmitter<'_> {
         let result = inst.results[0];
         let ty = self.k.ty(result).clone();
         let access = views::access_form(self.k, op, inst);
-        if ty.is_scalar() && !matches!(access, Access::Contract { .. } | Access::Gather { .. }) {
+        if ty.is_scalar() && !matches!(access, AccessForm::Contract { .. } | AccessForm::Gather { .. }) {
             return self.emit_scalar_result(&access, inst);
         }
         match access {
-            Access::Map(pieces) if pieces.len() > 1 => self.emit_concat_or_pad(&pieces, inst),
-            Access::Map(_) | Access::Iota { .. } | Access::Cast | Access::Bitcast | Access::Powi(_) => {
+            AccessForm::Map(pieces) if pieces.len() > 1 => self.emit_concat_or_pad(&pieces, inst),
+            AccessForm::Map(_)
+            | AccessForm::Iota { .. }
+            | AccessForm::Cast
+            | AccessForm::Bitcast
+            | AccessForm::Powi(_) => {
                 self.emit_computed_elements(inst);
             }
-            Access::Flat => {
+            AccessForm::Flat => {
                 let from = self.k.ty(inst.args[0]).shape.clone();
                 self.emit_elements(result, |e, at| {
                     let number = at
@@ -50,18 +54,18 @@ impl BodyEmitter<'_> {
                     e.element_expression(inst.args[0], &TilePosition { coords, flat: Some((number, from.clone())) })
                 });
             }
-            Access::Gather { windows, .. } => self.emit_gather(&windows, inst),
-            Access::Scatter { windows, op } => self.emit_scatter(&windows, op, inst),
-            Access::Contract { .. } => self.emit_product(result, inst, None),
-            Access::Fold { op, axes } => self.emit_fold(op, &axes, inst),
-            Access::Nest(nest) => self.emit_affine_nest(&nest, inst),
-            Access::Scan { op, axis, reverse } => self.emit_scan(op, axis, reverse, inst),
-            Access::Arg { max, axis } => self.emit_arg_reduction(max, axis, inst),
-            Access::Sort { axis, order, positions } => self.emit_sort(axis, order, positions, inst),
+            AccessForm::Gather { windows, .. } => self.emit_gather(&windows, inst),
+            AccessForm::Scatter { windows, op } => self.emit_scatter(&windows, op, inst),
+            AccessForm::Contract { .. } => self.emit_product(result, inst, None),
+            AccessForm::Fold { op, axes } => self.emit_fold(op, &axes, inst),
+            AccessForm::Nest(nest) => self.emit_affine_nest(&nest, inst),
+            AccessForm::Scan { op, axis, reverse } => self.emit_scan(op, axis, reverse, inst),
+            AccessForm::Arg { max, axis } => self.emit_arg_reduction(max, axis, inst),
+            AccessForm::Sort { axis, order, positions } => self.emit_sort(axis, order, positions, inst),
         }
     }
     /// Writes a scalar that is computed from a scalar, or from a tile of one element.
-    fn emit_scalar_result(&mut self, access: &Access, inst: &Inst) {
+    fn emit_scalar_result(&mut self, access: &AccessForm, inst: &Inst) {
         let (result, of) = (inst.results[0], inst.args[0]);
         let (from, to) = (self.k.ty(of).dtype, self.k.ty(result).dtype);
         if self.k.ty(of).is_scalar() {
@@ -74,11 +78,11 @@ impl BodyEmitter<'_> {
 
     /// Returns the expression of element `x` of type `from` after the cast to `to`, the bitcast or the integer power
     /// that `access` is; `x` itself for any other access.
-    pub(super) fn convert_element(&mut self, access: &Access, from: DType, to: DType, x: &str) -> String {
+    pub(super) fn convert_element(&mut self, access: &AccessForm, from: DType, to: DType, x: &str) -> String {
         match access {
-            Access::Cast => cast(from, to, x),
-            Access::Bitcast => array_bits_to_element(to, &element_to_array_bits(from, x)),
-            Access::Powi(exponent) => {
+            AccessForm::Cast => cast_expression(from, to, x),
+            AccessForm::Bitcast => array_bits_to_element(to, &element_to_array_bits(from, x)),
+            AccessForm::Powi(exponent) => {
                 let one = format!("{}(1)", wgsl_type(to));
                 let power = match exponent.unsigned_abs() {
                     0 => one.clone(),

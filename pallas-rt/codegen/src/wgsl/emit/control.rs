@@ -1,5 +1,5 @@
 //! Text for branches, loops, and values that are passed from one region to another.
-use super::emitter::{ASSUMED_TRIPS, BodyEmitter};
+use super::emitter::{ASSUMED_TRIP_COUNT, BodyEmitter};
 use crate::wgsl::place::TileStorage;
 use crate::wgsl::types::wgsl_type;
 use pallas_ir::{Inst, Value};
@@ -43,7 +43,7 @@ impl BodyEmitter<'_> {
         let k = self.fresh_name("k");
         self.out.helpers.insert(TRIP_COUNT_FUNCTION);
         self.emit_line(format!("let trips{k} = turns({lo}, {hi}, {step});"));
-        if self.plan.constant(self.k, inst.args[2]).is_none_or(|step| step < 1) {
+        if self.plan.constant_value(self.k, inst.args[2]).is_none_or(|step| step < 1) {
             self.out.checks = true;
             let line = self.at_line.max(1);
             self.emit_line(format!("if ({step} < 1) {{"));
@@ -56,7 +56,7 @@ impl BodyEmitter<'_> {
         let axis = self.open_iteration_count();
         let before = self.counts;
         let nodes = self.collect_nested_nodes(|e| {
-            e.with_trips(ASSUMED_TRIPS, |e| {
+            e.with_trips(ASSUMED_TRIP_COUNT, |e| {
                 e.spent += 1;
                 let at = if reverse { format!("i32(trips{k} - 1u - {k})") } else { format!("i32({k})") };
                 e.define_scalar(index, &format!("{lo} + {at} * {step}"));
@@ -67,7 +67,7 @@ impl BodyEmitter<'_> {
         });
         self.close_iteration_count(axis, self.constant_trip_count(inst));
         if axis.is_some() {
-            let times = self.trips * ASSUMED_TRIPS;
+            let times = self.trips * ASSUMED_TRIP_COUNT;
             self.per_step.get_or_insert_with(|| self.counts.average_since(before, times));
         }
         self.push_control_flow(true, vec![(head, nodes)]);
@@ -84,7 +84,7 @@ impl BodyEmitter<'_> {
         self.assign_values(&test.params, &inst.args);
         self.counted.push(0);
         let nodes = self.collect_nested_nodes(|e| {
-            e.with_trips(ASSUMED_TRIPS, |e| {
+            e.with_trips(ASSUMED_TRIP_COUNT, |e| {
                 e.spent += 1;
                 e.emit_region(inst.regions[0]);
                 let stop = e.limit.map_or(String::new(), |l| format!(" || spent >= {l}u"));
@@ -125,7 +125,7 @@ impl BodyEmitter<'_> {
     }
     /// Returns the number of iterations of a counted loop; `None` unless its bounds and step are constants.
     fn constant_trip_count(&self, inst: &Inst) -> Option<u64> {
-        let constant = |v: Value| self.plan.constant(self.k, v);
+        let constant = |v: Value| self.plan.constant_value(self.k, v);
         let (lo, hi, step) = (constant(inst.args[0])?, constant(inst.args[1])?, constant(inst.args[2])?);
         Some(((hi - lo).max(0) as u64).div_ceil(step.max(1) as u64))
     }
@@ -184,8 +184,8 @@ impl BodyEmitter<'_> {
         let inst = self.plan.defined[v.index()].filter(|_| self.plan.inline[v.index()].is_some());
         others.contains(&v) || inst.is_some_and(|i| self.k.inst(i).args.iter().any(|&v| self.depends_on_any(v, others)))
     }
-    /// Returns the variables of a scalar, a tile in registers or accumulators, each with the expression that it gets
-    /// from another value.
+    /// Returns the assignments that copy `from` to `to`, a scalar or a tile in registers or accumulators: each variable
+    /// of `to`, with the expression of its new value.
     fn variable_copies(&mut self, to: Value, from: Value) -> Vec<(String, String)> {
         if self.k.ty(to).is_scalar() {
             return vec![(self.scalar_name(to), self.scalar_name(from))];

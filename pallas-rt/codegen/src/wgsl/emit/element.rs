@@ -10,10 +10,10 @@ use crate::wgsl::place::cooperative_matrices::StorageCell;
 use crate::wgsl::place::thread_layout::SpreadDirection;
 use crate::wgsl::place::{Swizzle, TileBuffer, TileStorage, row_major_strides, views};
 use crate::wgsl::types::{
-    element_to_word, hide_constant, mask_counted_bits, narrow_to_dtype, wgsl_type, word_to_element, zero,
+    element_to_word, hide_constant, mask_counted_bits, narrow_to_dtype, wgsl_type, word_to_element, zero_expression,
 };
 use pallas_ir::structural::AffineIndex;
-use pallas_ir::{Access, DType, Inst, Op, ScalarOp, Value};
+use pallas_ir::{AccessForm, DType, Inst, Op, ScalarOp, Value};
 
 impl BodyEmitter<'_> {
     /// Returns the positions of the elements that a thread has in registers, in the order of registers.
@@ -112,7 +112,7 @@ impl BodyEmitter<'_> {
                     Some(b) => self.read_buffer_element(dtype, b, at),
                     None => {
                         self.out.wanted.insert(v);
-                        zero(dtype)
+                        zero_expression(dtype)
                     }
                 }
             }
@@ -173,7 +173,7 @@ impl BodyEmitter<'_> {
         }
         let strides = self.plan.buffers[buffer].strides.clone();
         let at = at.coords.iter().map(|c| c.text.clone()).zip(strides).collect();
-        let bytes = self.plan.buffers[buffer].cell.bytes();
+        let bytes = self.plan.buffers[buffer].cell.bytes_per_element();
         self.record_emitted_access(MemoryId::Buffer(buffer), at, (width, bytes, usize::MAX), write);
     }
     /// Records an access for the coalescing report; `at` has coordinates and strides, `size` has the elements of a
@@ -216,7 +216,10 @@ impl BodyEmitter<'_> {
         self.add_work(self.parameters.workgroup * self.parameters.vec4 / self.parameters.global);
         self.counts.product_words += VEC4_WIDTH as f64 * self.trips;
         let name = self.fresh_name("w");
-        self.emit_line(format!("let {name} = {}[({index}) / {VEC4_WIDTH}u];", StorageCell::Vec4.arena_name()));
+        self.emit_line(format!(
+            "let {name} = {}[({index}) / {VEC4_WIDTH}u];",
+            StorageCell::Vec4.workgroup_array_name()
+        ));
         self.tiles.push((index.into(), name.clone()));
         name
     }
@@ -249,7 +252,7 @@ impl BodyEmitter<'_> {
         self.record_step_access(MemoryId::Buffer(buffer), None, true);
         self.record_buffer_access(buffer, at, VEC4_WIDTH, true);
         self.add_work(self.parameters.workgroup * self.parameters.vec4 / self.parameters.global);
-        let (arena, ty) = (StorageCell::Vec4.arena_name(), StorageCell::Vec4.wgsl_type());
+        let (arena, ty) = (StorageCell::Vec4.workgroup_array_name(), StorageCell::Vec4.wgsl_type());
         self.emit_line(format!("{arena}[({index}) / {VEC4_WIDTH}u] = {ty}({});", words.join(", ")));
     }
     /// Writes statements that store the registers of `from` to a buffer that has `to`'s shape.
@@ -285,9 +288,9 @@ impl BodyEmitter<'_> {
         match (b.outside, b.cell) {
             (true, _) => format!("scratch[own + {index}]"),
             (false, StorageCell::Vec4) => {
-                format!("{}[({index}) / {VEC4_WIDTH}u][({index}) % {VEC4_WIDTH}u]", b.cell.arena_name())
+                format!("{}[({index}) / {VEC4_WIDTH}u][({index}) % {VEC4_WIDTH}u]", b.cell.workgroup_array_name())
             }
-            (false, _) => format!("{}[{index}]", b.cell.arena_name()),
+            (false, _) => format!("{}[{index}]", b.cell.workgroup_array_name()),
         }
     }
     /// Returns the index of a buffer's word at a position, and its owner if each thread accesses its own words only.
@@ -313,8 +316,8 @@ impl BodyEmitter<'_> {
     }
     /// Returns a test that only one of the threads with the same elements passes, for axes with these classes; `None`
     /// if no two threads have the same.
-    pub(super) fn axes_owner_test(&self, axes: &[Option<usize>]) -> Option<String> {
-        let classes = || axes.iter().flatten().map(|&c| self.plan.layout.classes[c]);
+    pub(super) fn axes_owner_test(&self, axis_classes: &[Option<usize>]) -> Option<String> {
+        let classes = || axis_classes.iter().flatten().map(|&c| self.plan.layout.classes[c]);
         let grid = classes().find(|c| c.along != SpreadDirection::NotSpread).map_or(self.plan.grid, |c| c.grid);
         let test = |along: SpreadDirection| {
             let used = classes().find(|c| c.along == along).map_or(1, |c| c.threads);
@@ -332,15 +335,15 @@ impl BodyEmitter<'_> {
             Op::Scalar(op) => self.scalar_op_expression(*op, inst, at),
             Op::Valid { of, view, axis } => self.axis_bounds_test(*of, view, *axis, inst, &at.coords[*axis].text),
             Op::Structural(op) => match views::access_form(self.k, op, inst) {
-                Access::Iota { axis } => {
+                AccessForm::Iota { axis } => {
                     let position = hide_constant(&at.coords[axis].text);
                     narrow_to_dtype(ty.dtype, &format!("{}({position})", wgsl_type(ty.dtype)))
                 }
-                access @ (Access::Cast | Access::Bitcast | Access::Powi(_)) => {
+                access @ (AccessForm::Cast | AccessForm::Bitcast | AccessForm::Powi(_)) => {
                     let (from, x) = (self.k.ty(inst.args[0]).dtype, self.element_expression(inst.args[0], at));
                     self.convert_element(&access, from, ty.dtype, &x)
                 }
-                Access::Map(_) | Access::Flat => {
+                AccessForm::Map(_) | AccessForm::Flat => {
                     let (of, index) = views::view_operand_and_index(self.k, inst);
                     let at = self.operand_position(&index, at);
                     self.element_expression(of, &at)
@@ -354,7 +357,7 @@ impl BodyEmitter<'_> {
     pub(super) fn scalar_op_expression(&mut self, op: ScalarOp, inst: &Inst, at: &TilePosition) -> String {
         let result = self.k.ty(inst.results[0]).clone();
         self.out.helpers.extend(op.wgsl_helper());
-        let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::Ty::T).unwrap_or(0);
+        let open = op.row().operands.iter().position(|(_, t)| *t == pallas_ir::scalar::SignatureType::T).unwrap_or(0);
         let dtype = self.k.ty(inst.args[open]).dtype;
         let mut args = vec![];
         for (i, &v) in inst.args.iter().enumerate() {

@@ -56,16 +56,16 @@ impl IterationBound {
 }
 
 /// Loop iterations that are assumed where the number is known only at the launch.
-pub(in crate::wgsl) const ASSUMED_TRIPS: f64 = 8.0;
+pub(in crate::wgsl) const ASSUMED_TRIP_COUNT: f64 = 8.0;
 
 /// Estimates the cost of a program whose threads do `thread_work` each, and whose text has `lines` lines.
 pub(in crate::wgsl) fn estimate_program_cost(
     thread_work: f64,
     lines: usize,
     plan: &PlacementPlan,
-    numbers: &ProfileParameters,
+    parameters: &ProfileParameters,
 ) -> f64 {
-    thread_work * plan.threads() as f64 / numbers.parallel + lines as f64 * numbers.line
+    thread_work * plan.thread_count() as f64 / parameters.parallel + lines as f64 * parameters.line
 }
 
 /// A kernel's body as nodes (steps and control flow), before barriers are inserted.

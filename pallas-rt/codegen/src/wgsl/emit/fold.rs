@@ -158,7 +158,7 @@ impl BodyEmitter<'_> {
         let ty = self.k.ty(result).clone();
         let count: usize = class_threads.iter().map(|t| t.1).product();
         if let Some(all) =
-            subgroup_fold_function(op, ty.dtype).filter(|_| self.out.lockstep && count == self.plan.threads())
+            subgroup_fold_function(op, ty.dtype).filter(|_| self.out.lockstep && count == self.plan.thread_count())
         {
             for (i, x) in partial_names.iter().enumerate() {
                 let sum = self.register_name(result, i);

@@ -8,7 +8,7 @@ use super::position::{TileCoord, offset_expression};
 use super::product::Product;
 use crate::wgsl::barriers::MemoryId;
 use crate::wgsl::place::TileStorage;
-use crate::wgsl::place::cooperative_matrices::{AccumulatorFragments, CooperativeProduct, StorageCell, is_zero};
+use crate::wgsl::place::cooperative_matrices::{AccumulatorFragments, CooperativeProduct, StorageCell, is_zero_tile};
 use pallas_ir::{Inst, Value};
 
 /// Maximum products of fragments that are written out in one iteration of a loop.
@@ -38,7 +38,7 @@ impl BodyEmitter<'_> {
     /// Returns the initial values of `to`'s accumulators: those of `from`, or zeros if `from` is `None` or a tile of
     /// zeros.
     pub(super) fn initial_accumulators(&self, to: Value, from: Option<Value>) -> Vec<String> {
-        match from.filter(|&v| !is_zero(self.k, &self.plan.defined, v)) {
+        match from.filter(|&v| !is_zero_tile(self.k, &self.plan.defined, v)) {
             Some(v) => self.accumulator_names(v),
             None => vec![format!("{}()", self.accumulator_type(to)); self.accumulator_names(to).len()],
         }
@@ -90,14 +90,14 @@ impl BodyEmitter<'_> {
     /// position `inner` on. `first` has the subgroup's first row and column, and `sums` the names of its accumulators.
     fn emit_cooperative_step(
         &mut self,
-        how: CooperativeProduct,
+        product: CooperativeProduct,
         fragments: AccumulatorFragments,
         [a, b]: [&MatrixFactor; 2],
         (first, inner): (&[String; 2], &str),
         sums: &[String],
     ) {
         let load = |e: &mut Self, factor: &MatrixFactor, role: &str, own: &str, i: usize| {
-            e.load_fragment(how, factor, role, (&format!("({own} + {}u)", i * how.size), inner))
+            e.load_fragment(product, factor, role, (&format!("({own} + {}u)", i * product.size), inner))
         };
         let rows: Vec<String> = (0..fragments.own[0]).map(|i| load(self, a, "A", &first[0], i)).collect();
         for j in 0..fragments.own[1] {
@@ -105,7 +105,7 @@ impl BodyEmitter<'_> {
             for (i, row) in rows.iter().enumerate() {
                 let sum = &sums[i * fragments.own[1] + j];
                 self.emit_line(format!("{sum} = coopMultiplyAdd({row}, {column}, {sum});"));
-                let each = self.per_thread_share(how.size * how.size * how.size);
+                let each = self.per_thread_share(product.size * product.size * product.size);
                 self.add_work(self.parameters.matrix * each);
                 self.counts.fma += each * self.trips;
                 self.counts.fragments += self.trips;
@@ -120,15 +120,15 @@ impl BodyEmitter<'_> {
     /// fragment's first positions along the result's axis and along the contracted axis.
     fn load_fragment(
         &mut self,
-        how: CooperativeProduct,
+        product: CooperativeProduct,
         factor: &MatrixFactor,
         role: &str,
         (own, inner): (&str, &str),
     ) -> String {
         let MatrixFactor { buffer, strides: [along, across] } = *factor;
         self.record_step_access(MemoryId::Buffer(buffer), None, false);
-        let CooperativeProduct { size, cell } = how;
-        let words = self.per_thread_share(size * size) * cell.bytes() as f64 / 4.0;
+        let CooperativeProduct { size, cell } = product;
+        let words = self.per_thread_share(size * size) * cell.bytes_per_element() as f64 / 4.0;
         self.add_work(self.parameters.workgroup * words);
         self.counts.product_words += words * self.trips;
         // The rows of A lie along the result's axis, those of B along the contracted axis.
@@ -136,7 +136,7 @@ impl BodyEmitter<'_> {
         let (load, pitch) = (if by_rows { "coopLoadT" } else { "coopLoad" }, along.max(across));
         let ty = if cell == StorageCell::F16 { "f16" } else { "f32" };
         let at = offset_expression(&[own, inner].map(TileCoord::from_text), &[along, across]);
-        let (arena, base) = (cell.arena_name(), &self.plan.buffers[buffer].name);
+        let (arena, base) = (cell.workgroup_array_name(), &self.plan.buffers[buffer].name);
         let text = format!("{load}<coop_mat{size}x{size}<{ty}, {role}>>(&{arena}[at_{base} + {at}], {pitch}u)");
         let name = self.fresh_name(if role == "A" { "a" } else { "b" });
         self.emit_line(format!("let {name} = {text};"));
@@ -177,7 +177,7 @@ impl BodyEmitter<'_> {
         for (n, sum) in self.accumulator_names(v).into_iter().enumerate() {
             let (i, j) = (n / own[1] * size, n % own[1] * size);
             let at = format!("at_{name} + ({row} + {i}u) * {pitch}u + {column} + {j}u");
-            self.emit_line(format!("coopStoreT({sum}, &{}[{at}], {pitch}u);", StorageCell::F32.arena_name()));
+            self.emit_line(format!("coopStoreT({sum}, &{}[{at}], {pitch}u);", StorageCell::F32.workgroup_array_name()));
             self.add_work(self.parameters.workgroup * self.per_thread_share(size * size));
         }
     }

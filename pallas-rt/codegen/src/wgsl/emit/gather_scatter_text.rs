@@ -2,13 +2,13 @@
 use super::emitter::BodyEmitter;
 use super::position::{TileCoord, TilePosition, unravel_coordinate};
 use crate::wgsl::types::wgsl_type;
-use pallas_ir::structural::{WindowAxis, Windows};
+use pallas_ir::structural::{IndexedWindows, WindowAxis};
 use pallas_ir::{Inst, ScalarOp, Value};
 
 impl BodyEmitter<'_> {
     /// Writes the reads of a window's starts at a position of the indices (without the axis of start vectors), and
     /// returns their names.
-    fn emit_window_starts(&mut self, windows: &Windows, index: Value, position: &[TileCoord]) -> Vec<String> {
+    fn emit_window_starts(&mut self, windows: &IndexedWindows, index: Value, position: &[TileCoord]) -> Vec<String> {
         let rank = self.k.ty(index).shape.len();
         let start = |k: usize| {
             let mut own = position.iter().cloned();
@@ -21,13 +21,13 @@ impl BodyEmitter<'_> {
             self.emit_line(format!("let {start} = {found};"));
             start
         };
-        (0..windows.start_count()).map(start).collect()
+        (0..windows.start_vector_length()).map(start).collect()
     }
 
     /// Writes a gather: positions are clamped, so that windows are inside of the operand.
-    pub(super) fn emit_gather(&mut self, windows: &Windows, inst: &Inst) {
+    pub(super) fn emit_gather(&mut self, windows: &IndexedWindows, inst: &Inst) {
         let (x, result) = (inst.args[0], inst.results[0]);
-        let last = windows.highest_starts(&self.k.ty(x).dims());
+        let last = windows.max_starts(&self.k.ty(x).dims());
         let read = |e: &mut Self, at: &TilePosition| {
             let mut element = String::new();
             e.with_name_scope(|e| {
@@ -59,10 +59,10 @@ impl BodyEmitter<'_> {
 
     /// Writes a scatter: each element of the result goes through all updates in order; those whose window has it are
     /// combined with it by `op` or, if `None`, replace it.
-    pub(super) fn emit_scatter(&mut self, windows: &Windows, op: Option<ScalarOp>, inst: &Inst) {
+    pub(super) fn emit_scatter(&mut self, windows: &IndexedWindows, op: Option<ScalarOp>, inst: &Inst) {
         let [x, index, updates] = inst.args[..] else { unreachable!("a scatter has three operands") };
         let (result, shape) = (inst.results[0], self.k.ty(updates).shape.clone());
-        let (dtype, last) = (self.k.ty(x).dtype, windows.highest_starts(&self.k.ty(x).dims()));
+        let (dtype, last) = (self.k.ty(x).dtype, windows.max_starts(&self.k.ty(x).dims()));
         let positions: Vec<usize> = windows.index.iter().map(|&axis| shape[axis]).collect();
         let count: usize = positions.iter().product();
         self.emit_elements(result, |e, at| {

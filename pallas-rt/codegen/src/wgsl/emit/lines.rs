@@ -95,7 +95,7 @@ impl BodyEmitter<'_> {
         if n == 0 {
             return;
         }
-        let threads = self.plan.threads();
+        let threads = self.plan.thread_count();
         self.spent += n.div_ceil(threads) as u64 + 1;
         self.emit_memory_step(|e| {
             e.emit_braced_block(format!("for (var e = thread; e < {n}u; e += {threads}u) {{"), |e| {
@@ -107,7 +107,7 @@ impl BodyEmitter<'_> {
     }
     /// Counts iterations inside of the surrounding `emit_strided_loop`: `per_element` for each of `elements` elements.
     pub(super) fn count_inner_iterations(&mut self, per_element: usize, elements: usize) {
-        self.spent += ((per_element + 1) * elements.div_ceil(self.plan.threads())) as u64;
+        self.spent += ((per_element + 1) * elements.div_ceil(self.plan.thread_count())) as u64;
     }
     /// Writes the update of the counter of loop iterations, for drivers that silently stop long loops.
     pub(super) fn flush_iteration_count(&mut self) {

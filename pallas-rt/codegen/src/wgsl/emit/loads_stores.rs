@@ -8,7 +8,7 @@ use crate::wgsl::bank_conflicts;
 use crate::wgsl::barriers::{MemoryId, ShaderNode};
 use crate::wgsl::place::TileStorage;
 use crate::wgsl::place::views::{self, InlineKind};
-use crate::wgsl::types::{element_to_word, zero};
+use crate::wgsl::types::{element_to_word, zero_expression};
 use pallas_ir::{Inst, Op, OperandId, Value, View};
 use std::cell::RefCell;
 
@@ -32,7 +32,7 @@ impl BodyEmitter<'_> {
         }
         let some = if some.is_empty() { "true".to_string() } else { some.join(" && ") };
         let x = self.packed_element_expression(of, &format!("select(0u, u32({at}), {some})"));
-        let zero = zero(self.k.operand(of).dtype);
+        let zero = zero_expression(self.k.operand(of).dtype);
         self.define_scalar(inst.results[0], &format!("select({zero}, {x}, {some})"));
     }
 

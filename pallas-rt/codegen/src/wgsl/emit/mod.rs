@@ -27,7 +27,7 @@ mod product;
 mod sort;
 mod word_packing;
 
-pub(super) use emitter::{ASSUMED_TRIPS, EmittedBody, estimate_program_cost};
+pub(super) use emitter::{ASSUMED_TRIP_COUNT, EmittedBody, estimate_program_cost};
 pub use emitter::{IterationBound, OperationCounts};
 pub(super) use module::emit_module;
 pub use names::UNIFORM_HEADER_WORDS;
@@ -52,11 +52,11 @@ use std::collections::BTreeMap;
 pub(super) fn emit_body(
     k: &Kernel,
     plan: &mut PlacementPlan,
-    numbers: &ProfileParameters,
+    parameters: &ProfileParameters,
     task: PlacementInput<'_>,
     (budget, written): (f64, bool),
 ) -> EmittedBody {
-    let threads = plan.threads() as u32;
+    let threads = plan.thread_count() as u32;
     let out = EmittedBody {
         iterations: IterationBound { axes: vec![0; task.sequential], ..IterationBound::default() },
         lockstep: task.target.lanes.is_some_and(|lanes| threads <= lanes),
@@ -65,7 +65,7 @@ pub(super) fn emit_body(
     let mut e = BodyEmitter {
         k,
         plan,
-        parameters: numbers,
+        parameters,
         out,
         limit: task.target.max_loop_iterations,
         open: vec![vec![]],
@@ -181,7 +181,8 @@ impl BodyEmitter<'_> {
             SpreadDirection::X | SpreadDirection::NotSpread => (format!("thread % {columns}u"), columns as usize),
         }
     }
-    /// Writes the instructions of a region, and copies of its parameters.
+    /// Writes the instructions of a region, after copying those of its parameters to memory that have a copy there;
+    /// stops if the program exceeds its budget.
     fn emit_region(&mut self, region: RegionId) {
         for v in self.k.region(region).params.clone() {
             self.emit_copy_to_memory(v);
@@ -248,7 +249,8 @@ impl BodyEmitter<'_> {
         }
         inst.results.iter().for_each(|&v| self.emit_copy_to_memory(v));
     }
-    /// Writes the copy of a tile in registers to memory, if it has one.
+    /// Writes a tile's elements, in registers or accumulators, to the buffer with its copy; writes nothing for a tile
+    /// without a copy.
     fn emit_copy_to_memory(&mut self, v: Value) {
         let Some(buffer) = self.plan.copies[v.index()] else { return };
         // A parameter's registers change at the end of its region.

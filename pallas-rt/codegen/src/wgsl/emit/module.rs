@@ -13,7 +13,8 @@ use super::word_packing;
 use pallas_ir::Kernel;
 use std::fmt::Write;
 
-/// Returns the whole shader around a body that has its barriers.
+/// Returns the text of a shader around `body`, which has its barriers already; declares memory of these `sizes` and, if
+/// `error_flag`, the buffer in which the shader reports errors.
 pub(in crate::wgsl) fn emit_module(
     k: &Kernel,
     plan: &PlacementPlan,
@@ -60,7 +61,7 @@ pub(in crate::wgsl) fn emit_module(
     }
     for cell in StorageCell::ALL.into_iter().filter(|&cell| sizes.workgroup_elements(cell) > 0) {
         let count = sizes.workgroup_elements(cell).div_ceil(cell.elements_per_cell());
-        put(format!("var<workgroup> {}: array<{}, {count}>;", cell.arena_name(), cell.wgsl_type()));
+        put(format!("var<workgroup> {}: array<{}, {count}>;", cell.workgroup_array_name(), cell.wgsl_type()));
     }
     if body.broadcasts_scalars {
         put("var<workgroup> agreed: u32;".into());
@@ -71,7 +72,7 @@ pub(in crate::wgsl) fn emit_module(
     put("fn word(i: u32) -> u32 { return launch.words[i / 4u][i % 4u]; }".into());
     put(functions);
     body.helpers.iter().for_each(|h| put((*h).to_string()));
-    put(format!("@compute @workgroup_size({})", plan.threads()));
+    put(format!("@compute @workgroup_size({})", plan.thread_count()));
     let subgroup = if cooperative { ", @builtin(subgroup_id) subgroup: u32" } else { "" };
     put(format!(
         "fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32{subgroup}) {{"

@@ -98,8 +98,8 @@ pub(super) fn stride_text(k: &Kernel, of: OperandId, axis: usize) -> Option<Stri
 
 /// A fold over a size expression that is true if it is known to be a multiple of four; the bit mask says this of
 /// dimensions that are known only at the launch.
-struct MultipleOfFour<'k>(&'k Kernel, u64);
-impl pallas_ir::dim::DimAlgebra for MultipleOfFour<'_> {
+struct MultipleOfFourAlgebra<'k>(&'k Kernel, u64);
+impl pallas_ir::dim::DimAlgebra for MultipleOfFourAlgebra<'_> {
     type Out = bool;
     fn number(&mut self, n: i64) -> bool {
         n % VEC4_WIDTH as i64 == 0
@@ -154,7 +154,8 @@ pub(in crate::wgsl) fn can_bind_vec4(k: &Kernel, of: OperandId, multiple_of_four
     let memory = k.memory_of(of);
     k.arrays().filter(|(id, _)| k.memory_of(*id) == memory).all(|(id, o)| {
         let rows = o.dims.len().checked_sub(1).map(|last| symbolic_extent(k, id, last));
-        o.dtype.bytes() <= VEC4_WIDTH && rows.is_some_and(|n| n.fold(&mut MultipleOfFour(k, multiple_of_four_dims)))
+        o.dtype.bytes() <= VEC4_WIDTH
+            && rows.is_some_and(|n| n.fold(&mut MultipleOfFourAlgebra(k, multiple_of_four_dims)))
     })
 }
 
@@ -184,8 +185,8 @@ pub(in crate::wgsl) fn bound_arrays(k: &Kernel) -> Vec<(OperandId, bool)> {
 
 // ---- values
 
-// A name has the value's number and variable (`Kernel::label`), as in `v9_scores_0`, else a stem and a counter, so that
-// no two are equal.
+// A name has the value's number and variable (`Kernel::value_text`), as in `v9_scores_0`, else a stem and a counter, so
+// that no two are equal.
 
 impl BodyEmitter<'_> {
     pub(super) fn scalar_name(&self, v: Value) -> String {

@@ -57,12 +57,12 @@ pub(super) fn position_before_broadcast(shape: &[usize], at: &TilePosition) -> T
     let coord = |(n, c): (&usize, &TileCoord)| if *n == 1 { TileCoord::from_text("0u") } else { c.clone() };
     TilePosition { coords: shape.iter().zip(&at.coords).map(coord).collect(), flat: None }
 }
-fn known_number(d: &Dim) -> i64 {
+fn expect_dim_number(d: &Dim) -> i64 {
     d.as_number().expect("sizes are numbers")
 }
 /// Returns the coordinate of a view's operand that `index` computes from the coordinates of the view.
 pub(super) fn operand_coord(index: &AffineIndex, coords: &[TileCoord]) -> TileCoord {
-    let (stride, offset) = (known_number(&index.stride), known_number(&index.offset));
+    let (stride, offset) = (expect_dim_number(&index.stride), expect_dim_number(&index.offset));
     match index.axis {
         None => TileCoord::from_text(format!("{offset}u")),
         Some(a) if stride == 1 && offset == 0 => coords[a].clone(),

@@ -4,8 +4,8 @@
 use super::emitter::BodyEmitter;
 use super::position::{TileCoord, TilePosition, VEC4_WIDTH, unravel_coordinate};
 use crate::wgsl::place::{TileStorage, views};
-use crate::wgsl::types::{cast_if_needed, narrow_to_dtype, wgsl_type, zero};
-use pallas_ir::{Access, DType, Inst, Op, Value};
+use crate::wgsl::types::{cast_expression_if_needed, narrow_to_dtype, wgsl_type, zero_expression};
+use pallas_ir::{AccessForm, DType, Inst, Op, Value};
 
 /// Maximum steps of a product's inner loop that are written out in one iteration; others are left to the loop.
 const MAX_UNROLLED_PRODUCT_STEPS: usize = 8;
@@ -14,14 +14,14 @@ impl BodyEmitter<'_> {
     /// Writes the product of an instruction's operands, added to `initial_sum`, to `result`.
     pub(super) fn emit_product(&mut self, result: Value, product: &Inst, initial_sum: Option<Value>) {
         let Op::Structural(op) = &product.op else { unreachable!("products are structural") };
-        let Access::Contract { batch, contract } = views::access_form(self.k, op, product) else {
+        let AccessForm::Contract { batch, contract } = views::access_form(self.k, op, product) else {
             unreachable!("the access of a product")
         };
         let dot = Product::new(self, product, &batch, &contract);
         let (ty, shape) = (self.k.ty(result).dtype, self.k.ty(result).shape.clone());
         let start_at = |e: &mut Self, at: &TilePosition| match initial_sum {
             Some(v) => e.broadcast_element_expression(v, &shape, at),
-            None => zero(ty),
+            None => zero_expression(ty),
         };
         match self.plan.tile_storage[result.index()] {
             TileStorage::None if shape.is_empty() => self.emit_scalar_product(result, &dot),
@@ -51,7 +51,7 @@ impl BodyEmitter<'_> {
     fn emit_scalar_product(&mut self, result: Value, dot: &Product) {
         self.spent += dot.steps as u64 + 1;
         self.emit_broadcast_scalar(result, |e| {
-            e.emit_line(format!("var sum: {} = {};", wgsl_type(dot.dtype), zero(dot.dtype)));
+            e.emit_line(format!("var sum: {} = {};", wgsl_type(dot.dtype), zero_expression(dot.dtype)));
             e.emit_line(format!("for (var k = 0u; k < {}u; k++) {{", dot.steps));
             e.with_trips(dot.steps as f64, |e| {
                 let (at, k) = (TilePosition { coords: vec![], flat: None }, TileCoord::from_text("k"));
@@ -59,7 +59,7 @@ impl BodyEmitter<'_> {
                     let (v, at) =
                         (dot.args[side], TilePosition { coords: dot.operand_coords(side, &at, &k), flat: None });
                     let (from, x) = (e.k.ty(v).dtype, e.element_expression(v, &at));
-                    cast_if_needed(from, dot.dtype, &x)
+                    cast_expression_if_needed(from, dot.dtype, &x)
                 });
                 e.emit_line(format!("    sum = {};", multiply_add_expression(dot.dtype, "sum", &a, &b)));
             });
@@ -130,7 +130,8 @@ impl BodyEmitter<'_> {
     fn has_only_register_positions(&self, places: &[TilePosition]) -> bool {
         places.iter().all(|at| at.flat.is_none())
     }
-    /// Writes the reads of the two factors of one step for each place, and returns their names.
+    /// Writes the reads of both factors that the result's elements at `places` need in one `step` of a product; returns
+    /// for each place the names of the two variables.
     fn emit_factor_reads(&mut self, dot: &Product, places: &[TilePosition], step: &TileCoord) -> Vec<[String; 2]> {
         let mut read = [vec![], vec![]];
         let mut factors = vec![];
@@ -145,7 +146,7 @@ impl BodyEmitter<'_> {
                     let (from, x) = (self.k.ty(v).dtype, self.element_expression(v, &at));
                     self.product = false;
                     let n = self.fresh_name(["a", "b"][side]);
-                    self.emit_line(format!("let {n} = {};", cast_if_needed(from, dot.dtype, &x)));
+                    self.emit_line(format!("let {n} = {};", cast_expression_if_needed(from, dot.dtype, &x)));
                     read[side].push((at.coords, n.clone()));
                     n
                 })
@@ -198,17 +199,23 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Assigns the axes of the operands to axes of the result, or to contracted axes.
-    fn new(e: &BodyEmitter<'_>, inst: &Inst, batch: &[(usize, usize)], contract: &[(usize, usize)]) -> Product {
+    /// Assigns the axes of both operands of a product: `batch_axes` and free axes to axes of the result,
+    /// `contracted_axes` to contracted ones. Each pair has an axis of the first and one of the second operand.
+    fn new(
+        emitter: &BodyEmitter<'_>,
+        inst: &Inst,
+        batch_axes: &[(usize, usize)],
+        contracted_axes: &[(usize, usize)],
+    ) -> Product {
         let side = |p: &(usize, usize), side: usize| if side == 0 { p.0 } else { p.1 };
-        let mut free = batch.len();
+        let mut free = batch_axes.len();
         let axes = [0, 1].map(|s| {
-            let rank = e.k.ty(inst.args[s]).shape.len();
+            let rank = emitter.k.ty(inst.args[s]).shape.len();
             let of = |a: usize, free: &mut usize| {
-                if let Some(r) = batch.iter().position(|p| side(p, s) == a) {
+                if let Some(r) = batch_axes.iter().position(|p| side(p, s) == a) {
                     return Ok(r);
                 }
-                if let Some(i) = contract.iter().position(|p| side(p, s) == a) {
+                if let Some(i) = contracted_axes.iter().position(|p| side(p, s) == a) {
                     return Err(i);
                 }
                 *free += 1;
@@ -216,22 +223,24 @@ impl Product {
             };
             (0..rank).map(|a| of(a, &mut free)).collect()
         });
-        let inner: Vec<usize> = contract.iter().map(|p| e.k.ty(inst.args[0]).shape[p.0]).collect();
+        let inner: Vec<usize> = contracted_axes.iter().map(|p| emitter.k.ty(inst.args[0]).shape[p.0]).collect();
         let steps = inner.iter().product();
-        Product { args: [inst.args[0], inst.args[1]], dtype: e.k.ty(inst.results[0]).dtype, axes, inner, steps }
+        Product { args: [inst.args[0], inst.args[1]], dtype: emitter.k.ty(inst.results[0]).dtype, axes, inner, steps }
     }
-    /// Returns the axes of a factor that is a matrix: the one that the result has, and the contracted one.
-    pub(super) fn factor_axes(&self, side: usize) -> [usize; 2] {
-        let inner = self.axes[side].iter().position(Result::is_err).expect("one axis is contracted");
+    /// Returns the axes of operand number `operand_index`, a matrix: the axis that the result also has, and the
+    /// contracted one.
+    pub(super) fn factor_axes(&self, operand_index: usize) -> [usize; 2] {
+        let inner = self.axes[operand_index].iter().position(Result::is_err).expect("one axis is contracted");
         [1 - inner, inner]
     }
-    /// Returns the coordinates at which an operand is read for the result's element `at` in step `step`.
-    fn operand_coords(&self, side: usize, at: &TilePosition, step: &TileCoord) -> Vec<TileCoord> {
+    /// Returns the coordinates at which operand number `operand_index` of a product is read in step `step`, for the
+    /// result's element at `at`.
+    fn operand_coords(&self, operand_index: usize, at: &TilePosition, step: &TileCoord) -> Vec<TileCoord> {
         let coord = |axis: &Result<usize, usize>| match axis {
             Ok(r) => at.coords[*r].clone(),
             Err(_) if self.inner.len() == 1 => step.clone(),
             Err(i) => TileCoord::from_text(unravel_coordinate(&self.inner, *i, &step.text)),
         };
-        self.axes[side].iter().map(coord).collect()
+        self.axes[operand_index].iter().map(coord).collect()
     }
 }

@@ -25,7 +25,7 @@ const TOTAL_ORDER_KEY_FUNCTION: &str = "fn total_key(x: f32) -> i32 {
     return select(bits, ~(bits & 0x7fffffff), bits < 0);
 }";
 
-/// The parameters of a sort that is being written.
+/// Operand and options of a sort that is being written: the sorted tile and its shape, the axis, and the order.
 struct SortParameters {
     x: Value,
     axis: usize,
@@ -44,7 +44,7 @@ impl SortParameters {
     fn clamp_position(&self, position: &str) -> String {
         format!("min(u32({position}), {}u)", self.shape[self.axis] - 1)
     }
-    /// Returns a position of `x` with another coordinate along the sorted axis.
+    /// Returns the position `at` with `coordinate` instead of its own coordinate along the sorted axis.
     fn position_along_axis(&self, at: &TilePosition, coordinate: &str) -> TilePosition {
         let mut coords = at.coords.clone();
         coords[self.axis] = TileCoord::from_text(coordinate);
@@ -83,7 +83,8 @@ impl BodyEmitter<'_> {
         });
     }
 
-    /// Creates a buffer for positions, and returns its index.
+    /// Adds a buffer of `shape` to the plan for the positions of a sort's elements, and returns its index among the
+    /// plan's buffers.
     fn add_position_buffer(&mut self, name: &str, shape: &[usize]) -> usize {
         self.plan.buffers.push(TileBuffer {
             name: name.into(),

@@ -47,17 +47,17 @@ impl BodyEmitter<'_> {
             ),
         }
     }
-    /// Writes the read of the element with this row-major number where `test` is true, with `other` as the value
+    /// Writes the read of the element with this row-major number where `test` is true, with `fallback` as the value
     /// elsewhere; returns the name of the value.
     pub(super) fn emit_guarded_element_read(
         &mut self,
         of: OperandId,
         element_number: &str,
         test: &str,
-        other: &str,
+        fallback: &str,
     ) -> String {
         let (x, name) = (self.packed_element_expression(of, element_number), self.fresh_name("x"));
-        self.emit_line(format!("var {name} = {other};"));
+        self.emit_line(format!("var {name} = {fallback};"));
         self.emit_line(format!("if ({test}) {{ {name} = {x}; }}"));
         name
     }

@@ -13,7 +13,7 @@ use super::UnionFind;
 use super::views::{self, InlineKind, access_form};
 use crate::passes::variables::{CarriedVariable, carried_variables};
 use crate::target::CooperativeMatrices;
-use pallas_ir::{Access, DType, Inst, InstId, Kernel, Op, ScalarOp, StructuralOp, Value};
+use pallas_ir::{AccessForm, DType, Inst, InstId, Kernel, Op, ScalarOp, StructuralOp, Value};
 
 /// The storage type of an element of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,7 +36,7 @@ impl StorageCell {
         [StorageCell::Word, StorageCell::Vec4, StorageCell::F32, StorageCell::F16];
 
     /// Name of the array in workgroup memory that has these cells.
-    pub(in crate::wgsl) fn arena_name(self) -> &'static str {
+    pub(in crate::wgsl) fn workgroup_array_name(self) -> &'static str {
         match self {
             StorageCell::Word => "tiles",
             StorageCell::Vec4 => "fours",
@@ -61,13 +61,13 @@ impl StorageCell {
     pub(in crate::wgsl) fn has_raw_bits(self) -> bool {
         matches!(self, StorageCell::Word | StorageCell::Vec4)
     }
-    pub(in crate::wgsl) fn bytes(self) -> usize {
+    pub(in crate::wgsl) fn bytes_per_element(self) -> usize {
         if self == StorageCell::F16 { 2 } else { 4 }
     }
     /// Number of elements in 16 bytes (a vector): where matrices are loaded, addresses and row lengths are multiples
     /// of it.
     pub(in crate::wgsl) fn alignment_elements(self) -> usize {
-        16 / self.bytes()
+        16 / self.bytes_per_element()
     }
 }
 
@@ -95,13 +95,13 @@ pub(in crate::wgsl) struct AccumulatorFragments {
 impl AccumulatorFragments {
     /// Distributes a matrix over at most `subgroups` subgroups: as many as have work, in the arrangement that loads
     /// least.
-    fn new([rows, columns]: [usize; 2], size: usize, subgroups: usize) -> AccumulatorFragments {
-        let all = [rows / size, columns / size];
+    fn new([rows, columns]: [usize; 2], fragment_size: usize, subgroups: usize) -> AccumulatorFragments {
+        let all = [rows / fragment_size, columns / fragment_size];
         let pairs = (1..=subgroups.min(all[0])).flat_map(|y| (1..=(subgroups / y).min(all[1])).map(move |x| [y, x]));
         let whole = pairs.filter(|[y, x]| all[0].is_multiple_of(*y) && all[1].is_multiple_of(*x));
         let grid = whole.min_by_key(|[y, x]| (std::cmp::Reverse(y * x), all[0] / y + all[1] / x));
         let grid = grid.unwrap_or([1, 1]);
-        AccumulatorFragments { size, grid, own: [all[0] / grid[0], all[1] / grid[1]] }
+        AccumulatorFragments { size: fragment_size, grid, own: [all[0] / grid[0], all[1] / grid[1]] }
     }
     pub(in crate::wgsl) fn fragments_per_subgroup(self) -> usize {
         self.own[0] * self.own[1]
@@ -187,7 +187,7 @@ fn match_cooperative_product(
     inst: &Inst,
     matrices: CooperativeMatrices,
 ) -> Option<(CooperativeProduct, [Value; 2])> {
-    let Access::Contract { batch, contract } = access_form(k, op, inst) else { return None };
+    let AccessForm::Contract { batch, contract } = access_form(k, op, inst) else { return None };
     let (result, [a, b]) = (k.ty(inst.results[0]), [inst.args[0], inst.args[1]]);
     let &[(inner, _)] = &contract[..] else { return None };
     let plain = batch.is_empty() && result.dtype == DType::F32 && result.shape.len() == 2;
@@ -225,9 +225,9 @@ struct AccumulatorSearch<'k> {
 }
 
 impl AccumulatorSearch<'_> {
-    /// Joins the classes of two values, unless one is a tile of zeros.
-    fn join_unless_zero(&mut self, a: Value, b: Value) {
-        let zero = |v: Value| is_zero(self.k, self.defined, v);
+    /// Joins the classes of two values, which then share accumulators, unless one is a tile of zeros.
+    fn join_classes_unless_zero(&mut self, a: Value, b: Value) {
+        let zero = |v: Value| is_zero_tile(self.k, self.defined, v);
         if !zero(a) && !zero(b) {
             self.classes.join(a.index(), b.index());
         }
@@ -246,12 +246,12 @@ impl AccumulatorSearch<'_> {
         k.walk(k.body, &mut |_, inst| match &inst.op {
             Op::If | Op::For { .. } => {
                 for CarriedVariable { start, values } in carried_variables(k, inst) {
-                    start.iter().chain(&values[1..]).for_each(|&v| self.join_unless_zero(v, values[0]));
+                    start.iter().chain(&values[1..]).for_each(|&v| self.join_classes_unless_zero(v, values[0]));
                 }
             }
             _ => {
                 if let Some((_, other)) = self.match_accumulation(inst) {
-                    self.join_unless_zero(inst.results[0], other);
+                    self.join_classes_unless_zero(inst.results[0], other);
                 }
             }
         });
@@ -292,11 +292,11 @@ impl AccumulatorSearch<'_> {
 }
 
 /// Returns true if a value is a tile of zeros.
-pub(in crate::wgsl) fn is_zero(k: &Kernel, defined: &[Option<InstId>], v: Value) -> bool {
+pub(in crate::wgsl) fn is_zero_tile(k: &Kernel, defined: &[Option<InstId>], v: Value) -> bool {
     let Some(inst) = defined[v.index()].map(|i| k.inst(i)) else { return false };
     match &inst.op {
         Op::Const(x) => x.as_f64() == 0.0,
-        Op::Structural(StructuralOp::Broadcast(_)) => is_zero(k, defined, inst.args[0]),
+        Op::Structural(StructuralOp::Broadcast(_)) => is_zero_tile(k, defined, inst.args[0]),
         _ => false,
     }
 }

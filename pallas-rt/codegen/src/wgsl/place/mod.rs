@@ -15,12 +15,12 @@ use crate::passes::count_uses;
 use crate::passes::simplify::needed_values;
 use crate::target::CooperativeMatrices;
 use cooperative_matrices::{AccumulatorFragments, CooperativeProduct, StorageCell};
-use pallas_ir::{Access, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
+use pallas_ir::{AccessForm, InstId, Kernel, Op, OperandId, OperandKind, ScalarOp, Value};
 use std::collections::BTreeMap;
 use thread_layout::ThreadLayout;
 use views::{InlineKind, access_form, find_product_only_values, is_product};
 
-/// The storage class of a tile.
+/// The storage class of a tile: none, registers, a buffer, or accumulators of cooperative matrices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TileStorage {
     /// No storage: the tile is unused, recomputed, or a scalar.
@@ -103,7 +103,7 @@ impl Swizzle {
 }
 
 impl RowArrangement {
-    /// Returns the words after the groups in `rows` rows, without those after the last group.
+    /// Returns the number of padding words after groups of rows in a tile of `rows` rows; the last group has none.
     fn group_padding_words(self, rows: usize) -> usize {
         (rows.max(1) - 1).checked_div(self.rows).unwrap_or(0) * self.group
     }
@@ -155,7 +155,7 @@ pub(super) struct PlacementPlan {
 }
 
 impl PlacementPlan {
-    pub(super) fn threads(&self) -> usize {
+    pub(super) fn thread_count(&self) -> usize {
         (self.grid.0 * self.grid.1) as usize
     }
     /// Returns the instruction that a value comes from: of a loop's parameter, the one of its initial value. Returns
@@ -201,14 +201,14 @@ impl PlacementPlan {
         let words = shape.iter().zip(&strides).map(|(n, s)| n * s).max().unwrap_or(1).max(1) + behind;
         let pad = pad.filter(|_| cell == StorageCell::Word);
         let cell = if cell.has_raw_bits() { self.raw_bits_cell() } else { cell };
-        self.push(TileBuffer { name: name.into(), shape, strides, pad, cell, words, ..TileBuffer::default() })
+        self.push_buffer(TileBuffer { name: name.into(), shape, strides, pad, cell, words, ..TileBuffer::default() })
     }
     /// Returns the storage type for elements of any type: whole vectors (vec4) if threads process vectors, else words;
     /// a buffer that turns out to be written word by word gets words afterwards.
     fn raw_bits_cell(&self) -> StorageCell {
         if self.uses_vec4 { StorageCell::Vec4 } else { StorageCell::Word }
     }
-    fn push(&mut self, buffer: TileBuffer) -> usize {
+    fn push_buffer(&mut self, buffer: TileBuffer) -> usize {
         self.buffers.push(buffer);
         self.buffers.len() - 1
     }
@@ -219,7 +219,7 @@ impl PlacementPlan {
         let mut across = false;
         k.walk(k.body, &mut |_, inst| {
             if let Op::Structural(op) = &inst.op
-                && let Access::Contract { contract, .. } = access_form(k, op, inst)
+                && let AccessForm::Contract { contract, .. } = access_form(k, op, inst)
             {
                 for (side, &arg) in inst.args.iter().enumerate() {
                     let axes = contract.iter().map(|p| if side == 0 { p.0 } else { p.1 });
@@ -229,8 +229,8 @@ impl PlacementPlan {
         });
         across
     }
-    /// Returns the constant that a scalar is, if it is one.
-    pub(super) fn constant(&self, k: &Kernel, v: Value) -> Option<i64> {
+    /// Returns the value of a scalar that a constant defines, as an integer; `None` for any other value.
+    pub(super) fn constant_value(&self, k: &Kernel, v: Value) -> Option<i64> {
         match k.inst(self.defined[v.index()]?).op {
             Op::Const(x) => Some(x.as_i64()),
             _ => None,
@@ -288,21 +288,25 @@ impl PlacementAnalysis {
     /// are the device's, `None` if it has none.
     pub(super) fn new(
         k: &Kernel,
-        numbers: &ProfileParameters,
+        parameters: &ProfileParameters,
         has_whole_vectors: impl Fn(OperandId) -> bool,
         matrices: Option<CooperativeMatrices>,
     ) -> PlacementAnalysis {
-        let (mut inline, defined) = views::find_inlined_values(k, !numbers.stage && numbers.registers > 0);
-        if numbers.registers == 0 {
+        let (mut inline, defined) = views::find_inlined_values(k, !parameters.stage && parameters.registers > 0);
+        if parameters.registers == 0 {
             inline.fill(None);
         }
-        let mut layout = thread_layout::find_layout(k, &inline, &defined, &has_whole_vectors, numbers.stage);
+        let mut layout = thread_layout::find_layout(k, &inline, &defined, &has_whole_vectors, parameters.stage);
         // If rows of arrays lie along both directions of a thread grid, elements have to change threads somewhere
         // between them.
-        if numbers.stage && layout.has_crossed_rows() && views::store_transposed_views(k, &mut inline, &defined) {
-            layout = thread_layout::find_layout(k, &inline, &defined, &has_whole_vectors, numbers.stage);
+        if parameters.stage
+            && layout.has_rows_in_both_directions()
+            && views::store_transposed_views(k, &mut inline, &defined)
+        {
+            layout = thread_layout::find_layout(k, &inline, &defined, &has_whole_vectors, parameters.stage);
         }
-        let fused = if numbers.registers == 0 { vec![false; k.values.len()] } else { find_fused_products(k, &inline) };
+        let fused =
+            if parameters.registers == 0 { vec![false; k.values.len()] } else { find_fused_products(k, &inline) };
         let matrices = match matrices {
             Some(matrices) => {
                 cooperative_matrices::CooperativeMatrixAnalysis::new(k, &inline, &defined, &fused, matrices)
@@ -325,18 +329,19 @@ impl PlacementAnalysis {
     pub(super) fn plan_on_grid(
         &self,
         k: &Kernel,
-        numbers: &ProfileParameters,
+        parameters: &ProfileParameters,
         grid: (u32, u32),
         arrangements: &BTreeMap<String, RowArrangement>,
     ) -> PlacementPlan {
         // Workgroup memory consists of vectors if threads process vectors.
-        let vectors = numbers.vector > 1 && (numbers.vectorize_always || self.layout.classes.iter().any(|c| c.row));
-        let vector = if vectors { numbers.vector } else { 1 };
+        let vectors =
+            parameters.vector > 1 && (parameters.vectorize_always || self.layout.classes.iter().any(|c| c.row));
+        let vector = if vectors { parameters.vector } else { 1 };
         let mut plan = PlacementPlan {
             inline: self.inline.clone(),
             defined: self.defined.clone(),
             used: self.used.clone(),
-            layout: self.layout.spread_over_grid(grid, vector, [numbers.vectorize_always, numbers.stage]),
+            layout: self.layout.spread_over_grid(grid, vector, [parameters.vectorize_always, parameters.stage]),
             tile_storage: vec![TileStorage::None; k.values.len()],
             copies: vec![None; k.values.len()],
             scratches: vec![None; k.operands.len()],
@@ -355,7 +360,7 @@ impl PlacementAnalysis {
             if k.ty(v).is_scalar() || !self.used[v.index()] || self.inline[v.index()].is_some() {
                 continue;
             }
-            let fragments = self.matrices.accumulator_fragments(k, v, plan.threads());
+            let fragments = self.matrices.accumulator_fragments(k, v, plan.thread_count());
             if fragments.is_some() {
                 (plan.tile_storage[v.index()], plan.fragments[v.index()]) = (TileStorage::Accumulators, fragments);
                 continue;
@@ -363,7 +368,7 @@ impl PlacementAnalysis {
             plan.products[v.index()] = None;
             let spread =
                 self.defined[v.index()].is_none_or(|i| can_compute_per_thread(k, i)) && !self.staged[v.index()];
-            plan.tile_storage[v.index()] = if spread && plan.layout.registers_per_thread(v) <= numbers.registers {
+            plan.tile_storage[v.index()] = if spread && plan.layout.registers_per_thread(v) <= parameters.registers {
                 TileStorage::Registers
             } else {
                 plan.fused[v.index()] = false;
@@ -392,7 +397,7 @@ impl PlacementAnalysis {
                 let (strides, words) = (row_major_strides(&shape), shape.iter().product::<usize>().max(1));
                 let (name, cell) = (format!("scratch_{}", operand.name), plan.raw_bits_cell());
                 let buffer = TileBuffer { name, shape, strides, cell, words, scratch: true, ..TileBuffer::default() };
-                plan.scratches[i] = Some(plan.push(buffer));
+                plan.scratches[i] = Some(plan.push_buffer(buffer));
             }
         }
         plan
@@ -411,9 +416,9 @@ fn can_compute_per_thread(k: &Kernel, id: InstId) -> bool {
     let inst = k.inst(id);
     match &inst.op {
         Op::Structural(op) => match access_form(k, op, inst) {
-            Access::Map(pieces) => pieces.len() == 1,
-            Access::Flat | Access::Gather { .. } | Access::Scatter { .. } | Access::Nest(_) => false,
-            Access::Scan { .. } | Access::Sort { .. } | Access::Arg { .. } => false,
+            AccessForm::Map(pieces) => pieces.len() == 1,
+            AccessForm::Flat | AccessForm::Gather { .. } | AccessForm::Scatter { .. } | AccessForm::Nest(_) => false,
+            AccessForm::Scan { .. } | AccessForm::Sort { .. } | AccessForm::Arg { .. } => false,
             _ => true,
         },
         _ => true,

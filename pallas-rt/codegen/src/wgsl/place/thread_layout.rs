@@ -12,7 +12,7 @@
 use super::UnionFind;
 use super::views::{InlineKind, access_form, fully_shown_axis, view_operand_and_index};
 use crate::passes::variables::{CarriedVariable, carried_variables};
-use pallas_ir::{Access, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
+use pallas_ir::{AccessForm, Inst, InstId, Kernel, Op, OperandId, RegionId, Value};
 use std::collections::BTreeMap;
 
 /// The direction of the thread grid along which an axis is spread.
@@ -51,9 +51,9 @@ impl AxisClass {
     pub(in crate::wgsl) fn elements_per_thread(self) -> usize {
         self.size / self.threads
     }
-    /// Returns the offset of a thread's element `r` from its first element.
-    pub(in crate::wgsl) fn element_offset(self, r: usize) -> usize {
-        r / self.vector * self.vector * self.threads + r % self.vector
+    /// Returns the offset of a thread's element number `element` from its first element.
+    pub(in crate::wgsl) fn element_offset(self, element: usize) -> usize {
+        element / self.vector * self.vector * self.threads + element % self.vector
     }
 }
 
@@ -111,7 +111,7 @@ impl ThreadLayout {
     }
     /// Returns true if rows of arrays are spread along both directions of a thread grid, so that neighbouring threads
     /// access distant elements of some of them.
-    pub(in crate::wgsl) fn has_crossed_rows(&self) -> bool {
+    pub(in crate::wgsl) fn has_rows_in_both_directions(&self) -> bool {
         let rows = |along: SpreadDirection| {
             let classes = self.classes.iter().zip(&self.rows);
             classes.filter(move |(c, row)| **row && c.along == along).map(|(c, _)| c.group)
@@ -119,12 +119,14 @@ impl ThreadLayout {
         rows(SpreadDirection::X).any(|group| rows(SpreadDirection::Y).any(|other| other == group))
     }
     /// Returns the class of an axis of a value, if it has one.
-    pub(in crate::wgsl) fn class(&self, v: Value, axis: usize) -> Option<AxisClass> {
+    pub(in crate::wgsl) fn axis_class(&self, v: Value, axis: usize) -> Option<AxisClass> {
         self.axes[v.index()][axis].map(|c| self.classes[c])
     }
     /// Returns the number of registers that a thread needs for a tile.
     pub(in crate::wgsl) fn registers_per_thread(&self, v: Value) -> usize {
-        (0..self.axes[v.index()].len()).map(|a| self.class(v, a).map_or(1, AxisClass::elements_per_thread)).product()
+        (0..self.axes[v.index()].len())
+            .map(|a| self.axis_class(v, a).map_or(1, AxisClass::elements_per_thread))
+            .product()
     }
 }
 
@@ -174,7 +176,8 @@ struct AxisUnion {
     pairs: Vec<(usize, usize)>,
 }
 
-/// The search for classes of axes. Axes of all values are numbered in one sequence.
+/// The search for classes of axes to spread over threads alike, so that few elements change threads between tiles. Axes
+/// of all values are numbered in one sequence.
 struct LayoutSearch<'k> {
     k: &'k Kernel,
     inline: &'k [Option<InlineKind>],
@@ -190,7 +193,7 @@ struct LayoutSearch<'k> {
 
 impl LayoutSearch<'_> {
     /// Returns the axes of a value that are longer than 1.
-    fn long_axes(&self, v: Value) -> Vec<usize> {
+    fn axes_longer_than_one(&self, v: Value) -> Vec<usize> {
         let shape = &self.k.ty(v).shape;
         (0..shape.len()).filter(|&a| shape[a] > 1).collect()
     }
@@ -207,7 +210,7 @@ impl LayoutSearch<'_> {
             if !self.is_stored(v) {
                 continue;
             }
-            let long = self.long_axes(v);
+            let long = self.axes_longer_than_one(v);
             if let [front @ .., a, b] = &long[..] {
                 self.pairs.push((self.axis_number(v, *a), self.axis_number(v, *b)));
                 for &f in front {
@@ -232,7 +235,7 @@ impl LayoutSearch<'_> {
                 self.append_corresponding_axes(of, &moved, pairs);
             }
             None => {
-                for a in self.long_axes(v) {
+                for a in self.axes_longer_than_one(v) {
                     if let Some(reader) = reader_axes[a] {
                         pairs.push((self.axis_number(v, a), reader));
                     }
@@ -282,8 +285,8 @@ impl LayoutSearch<'_> {
         match &inst.op {
             Op::Scalar(_) => inst.args.iter().for_each(|&v| same(inst.results[0], v)),
             Op::Structural(op) if self.is_stored(inst.results[0]) => match access_form(self.k, op, inst) {
-                Access::Cast | Access::Bitcast | Access::Powi(_) => same(inst.results[0], inst.args[0]),
-                Access::Fold { axes, .. } => {
+                AccessForm::Cast | AccessForm::Bitcast | AccessForm::Powi(_) => same(inst.results[0], inst.args[0]),
+                AccessForm::Fold { axes, .. } => {
                     let kept = |a: usize| (!axes.contains(&a)).then_some(a);
                     push(inst.args[0], self.corresponding_axes(inst.results[0], kept, inst.args[0]));
                 }
@@ -354,7 +357,7 @@ impl LayoutSearch<'_> {
             Op::Store { .. } => stored.push(inst.args[0]),
             Op::Load { .. } => loaded.push(inst.results[0]),
             Op::Structural(op)
-                if prefer_products && matches!(access_form(self.k, op, inst), Access::Contract { .. }) =>
+                if prefer_products && matches!(access_form(self.k, op, inst), AccessForm::Contract { .. }) =>
             {
                 multiplied.push(inst.results[0]);
             }
@@ -362,8 +365,8 @@ impl LayoutSearch<'_> {
         });
         let any = (0..self.k.values.len() as u32).map(Value);
         let mut all: Vec<Value> = stored.into_iter().chain(loaded).chain(multiplied).collect();
-        all.sort_by_key(|&v| self.long_axes(v).len() < 2);
-        let last = |v: Value| self.long_axes(v).last().map(|&a| self.axis_number(v, a));
+        all.sort_by_key(|&v| self.axes_longer_than_one(v).len() < 2);
+        let last = |v: Value| self.axes_longer_than_one(v).last().map(|&a| self.axis_number(v, a));
         all.into_iter().chain(any).filter(|&v| self.is_stored(v)).filter_map(last).collect()
     }
     /// Numbers the classes, gives them their directions and groups, and finds where rows of arrays lie.
@@ -400,7 +403,7 @@ impl LayoutSearch<'_> {
             axes.push((0..shape.len()).map(number).collect());
         }
         let axes: Vec<Vec<Option<usize>>> = axes;
-        let groups = self.assign_groups(&axes, &mut classes);
+        let groups = self.assign_class_groups(&axes, &mut classes);
         let alone =
             |c: usize, classes: &[AxisClass]| classes.iter().filter(|o| o.group == classes[c].group).count() == 1;
         let mut ragged = vec![false; classes.len()];
@@ -413,7 +416,7 @@ impl LayoutSearch<'_> {
             // A vector without other axes lies along the axis that tiles beside it have, whichever that is: it is
             // short, and rows matter more.
             if let Some(&Some(c)) = axes[v.index()].last()
-                && (self.long_axes(v).len() > 1 || alone(c, &classes))
+                && (self.axes_longer_than_one(v).len() > 1 || alone(c, &classes))
             {
                 classes[c].row = true;
                 ragged[c] |= !has_whole_vectors(of);
@@ -425,8 +428,8 @@ impl LayoutSearch<'_> {
         self.k.walk(self.k.body, &mut |_, inst| {
             let Op::Structural(op) = &inst.op else { return };
             let touched = match access_form(self.k, op, inst) {
-                Access::Contract { .. } => vec![inst.results[0]],
-                Access::Fold { .. } => vec![inst.results[0], inst.args[0]],
+                AccessForm::Contract { .. } => vec![inst.results[0]],
+                AccessForm::Fold { .. } => vec![inst.results[0], inst.args[0]],
                 _ => return,
             };
             for v in touched {
@@ -446,8 +449,9 @@ impl LayoutSearch<'_> {
             _ => v,
         }
     }
-    /// Assigns group numbers to classes, one for all classes that occur in one tile; returns a bound of the numbers.
-    fn assign_groups(&self, axes: &[Vec<Option<usize>>], classes: &mut [AxisClass]) -> usize {
+    /// Assigns group numbers to axis classes, the same number to all classes that are spread in one tile, and returns a
+    /// number that exceeds all of them.
+    fn assign_class_groups(&self, axes: &[Vec<Option<usize>>], classes: &mut [AxisClass]) -> usize {
         for (c, class) in classes.iter_mut().enumerate() {
             class.group = c;
         }

@@ -5,9 +5,9 @@
 //! copy operands of products to workgroup memory, a *fetched* value is read from its array by every product that needs
 //! it; an array that only gathers read is fetched on every profile.
 pub(in crate::wgsl) use crate::passes::access_form;
-use pallas_ir::scalar::Gpu;
+use pallas_ir::scalar::WgslAccuracy;
 use pallas_ir::structural::AffineIndex;
-use pallas_ir::{Access, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
+use pallas_ir::{AccessForm, Inst, InstId, Kernel, Op, RegionId, ScalarOp, StructuralOp, Value};
 
 /// Way in which a value that has no storage is recomputed where it is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,8 @@ pub(in crate::wgsl) fn find_inlined_values(
     (found.inline, found.defined)
 }
 
-/// The search for values that are recomputed.
+/// The search for values without storage, which each of their readers recomputes, and for the instructions that define
+/// values.
 struct InlineSearch<'k> {
     k: &'k Kernel,
     inline: Vec<Option<InlineKind>>,
@@ -74,7 +75,7 @@ impl InlineSearch<'_> {
     }
     /// Returns the number of operations that recompute a pure operand, one that depends on positions and scalars only
     /// (0 for scalars); `None` if it is not pure.
-    fn pure_cost(&self, v: Value) -> Option<usize> {
+    fn pure_operation_count(&self, v: Value) -> Option<usize> {
         match self.inline[v.index()] {
             Some(InlineKind::Pure(n)) => Some(n),
             _ if self.k.ty(v).is_scalar() => Some(0),
@@ -86,8 +87,8 @@ impl InlineSearch<'_> {
     fn mark_fetched_loads(&mut self) {
         let mut fetch = vec![false; self.k.values.len()];
         self.k.walk(self.k.body, &mut |_, inst| {
-            let ready = |v: &Value| fetch[v.index()] || self.pure_cost(*v).is_some();
-            let one = |op: &StructuralOp| matches!(access_form(self.k, op, inst), Access::Cast);
+            let ready = |v: &Value| fetch[v.index()] || self.pure_operation_count(*v).is_some();
+            let one = |op: &StructuralOp| matches!(access_form(self.k, op, inst), AccessForm::Cast);
             let fetched = match &inst.op {
                 Op::Load { from, masked: false, .. } => self.k.is_constant(*from),
                 Op::Scalar(op) => is_cheap_to_recompute(*op) && inst.args.iter().all(ready),
@@ -114,7 +115,7 @@ impl InlineSearch<'_> {
         }
         self.k.walk(self.k.body, &mut |_, inst| {
             let is_gather =
-                matches!(&inst.op, Op::Structural(op) if matches!(access_form(self.k, op, inst), Access::Gather { .. }));
+                matches!(&inst.op, Op::Structural(op) if matches!(access_form(self.k, op, inst), AccessForm::Gather { .. }));
             for (i, v) in inst.args.iter().enumerate() {
                 if is_gather && i == 0 { read[v.index()] = true } else { other[v.index()] = true }
             }
@@ -132,21 +133,21 @@ impl InlineSearch<'_> {
     }
     /// Returns the way in which an instruction's result can be recomputed; `None` if it has to be stored.
     fn classify_inst(&self, inst: &Inst) -> Option<InlineKind> {
-        let all = || inst.args.iter().map(|&v| self.pure_cost(v)).sum::<Option<usize>>();
+        let all = || inst.args.iter().map(|&v| self.pure_operation_count(v)).sum::<Option<usize>>();
         let few = |n: usize| (n < MAX_RECOMPUTED_OPERATIONS).then_some(InlineKind::Pure(n + 1));
         match &inst.op {
             Op::Valid { .. } => Some(InlineKind::Pure(2)),
             Op::Scalar(op) if is_cheap_to_recompute(*op) => few(all()?),
             Op::Structural(op) => match access_form(self.k, op, inst) {
-                Access::Iota { .. } => Some(InlineKind::Pure(1)),
-                Access::Cast => few(all()?),
-                Access::Map(pieces) if pieces.len() == 1 && pieces[0].bounds.is_empty() => {
-                    Some(self.pure_cost(inst.args[pieces[0].operand]).map_or(InlineKind::View, InlineKind::Pure))
-                }
-                Access::Flat => {
+                AccessForm::Iota { .. } => Some(InlineKind::Pure(1)),
+                AccessForm::Cast => few(all()?),
+                AccessForm::Map(pieces) if pieces.len() == 1 && pieces[0].bounds.is_empty() => Some(
+                    self.pure_operation_count(inst.args[pieces[0].operand]).map_or(InlineKind::View, InlineKind::Pure),
+                ),
+                AccessForm::Flat => {
                     let (from, to) = (&self.k.ty(inst.args[0]).shape, &self.k.ty(inst.results[0]).shape);
                     unit_axes_reshape_index(from, to)?;
-                    Some(self.pure_cost(inst.args[0]).map_or(InlineKind::View, InlineKind::Pure))
+                    Some(self.pure_operation_count(inst.args[0]).map_or(InlineKind::View, InlineKind::Pure))
                 }
                 _ => None,
             },
@@ -159,7 +160,9 @@ impl InlineSearch<'_> {
 /// exact result.
 fn is_cheap_to_recompute(op: ScalarOp) -> bool {
     let row = op.row();
-    row.cost.arithmetic == 1 && row.cost.transcendental == 0 && matches!(row.gpu, Gpu::Exact | Gpu::Finite(0))
+    row.cost.arithmetic == 1
+        && row.cost.transcendental == 0
+        && matches!(row.gpu, WgslAccuracy::Exact | WgslAccuracy::Finite(0))
 }
 
 /// Gives storage to views with rows and columns swapped that other instructions than products read. Returns true if
@@ -208,7 +211,7 @@ pub(super) fn find_product_only_values(
 
 /// Returns true if an instruction is a product.
 pub(in crate::wgsl) fn is_product(k: &Kernel, inst: &Inst) -> bool {
-    matches!(&inst.op, Op::Structural(op) if matches!(access_form(k, op, inst), Access::Contract { .. }))
+    matches!(&inst.op, Op::Structural(op) if matches!(access_form(k, op, inst), AccessForm::Contract { .. }))
 }
 
 /// Returns the index of a reshape's operand in terms of the result's axes; `None` unless the reshape only adds or
@@ -268,7 +271,7 @@ pub(in crate::wgsl) fn fully_shown_axis(
 pub(in crate::wgsl) fn view_operand_and_index(k: &Kernel, inst: &Inst) -> (Value, Vec<AffineIndex>) {
     let Op::Structural(op) = &inst.op else { unreachable!("only structural operations are views") };
     match access_form(k, op, inst) {
-        Access::Map(mut pieces) => {
+        AccessForm::Map(mut pieces) => {
             let piece = pieces.pop().expect("a view has one piece");
             (inst.args[piece.operand], piece.index)
         }

@@ -81,7 +81,7 @@ impl Transport for MpiTransport {
             .expect("the courier answers")
     }
 
-    fn abort(&self) -> ! {
+    fn abort_job(&self) -> ! {
         // The courier ends the process.
         let _ = self.requests.send(MpiRequest::Abort);
         loop {

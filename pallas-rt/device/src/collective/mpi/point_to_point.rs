@@ -89,7 +89,7 @@ impl MpiThread {
         (0..self.process_count()).filter(move |&rank| rank != own)
     }
 
-    /// Carries out the program's requests until it ends.
+    /// Carries out the program's requests to MPI until the program announces its end or drops the channel.
     pub(super) fn serve_requests(mut self, requests: &Receiver<MpiRequest>) {
         while let Ok(request) = requests.recv() {
             match request {
@@ -119,7 +119,7 @@ impl MpiThread {
                     }
                     return;
                 }
-                MpiRequest::Abort => self.abort(None),
+                MpiRequest::Abort => self.abort_job(None),
             }
         }
     }
@@ -164,8 +164,8 @@ impl MpiThread {
             let mut rounds = 0;
             while failure.is_none() {
                 for (&peer, slot) in peers.iter().zip(&mut found).filter(|(_, slot)| slot.is_none()) {
-                    let Some((theirs, payload)) = self.receive(*communicator, peer) else { continue };
-                    match theirs.and_then(|theirs| ticket.difference(&theirs)) {
+                    let Some((theirs, payload)) = self.try_receive_message(*communicator, peer) else { continue };
+                    match theirs.and_then(|theirs| ticket.first_difference(&theirs)) {
                         Some(difference) => failure = Some((peer, difference)),
                         None => *slot = Some(payload),
                     }
@@ -199,7 +199,7 @@ impl MpiThread {
 
     /// Receives the next message of a peer on a communicator: its ticket, if it can be read, and its bytes. `None`: no
     /// message.
-    fn receive(&mut self, communicator: usize, peer: usize) -> Option<(Option<Ticket>, Vec<u8>)> {
+    fn try_receive_message(&mut self, communicator: usize, peer: usize) -> Option<(Option<Ticket>, Vec<u8>)> {
         let (communicator, ranks) = &self.communicators[communicator];
         let from = communicator.process_at_rank(communicator_rank(ranks, peer));
         let (mut message, _) = from.immediate_matched_probe_with_tag(DATA_TAG)?.matched_receive_vec::<u8>();
@@ -216,14 +216,15 @@ impl MpiThread {
         let has_peer = |(_, ranks): &&(SimpleCommunicator, Vec<usize>)| ranks.contains(&peer);
         let known = self.communicators.iter().enumerate().filter(|(_, known)| has_peer(known)).map(|(i, _)| i);
         let known: Vec<usize> = known.collect();
-        let elsewhere = known.into_iter().find_map(|communicator| self.receive(communicator, peer)?.0);
-        match elsewhere.and_then(|theirs| ticket.difference(&theirs)) {
+        let elsewhere = known.into_iter().find_map(|communicator| self.try_receive_message(communicator, peer)?.0);
+        match elsewhere.and_then(|theirs| ticket.first_difference(&theirs)) {
             Some(difference) => format!("{within}: it {difference}"),
             None => within,
         }
     }
 
-    /// Reads notices; returns the failure that they mean for a collective, or for the end if `waiting` is `None`.
+    /// Reads the notices with which other processes stop taking part in collectives. Returns the failure that they mean
+    /// for the collective `waiting` or, if that is `None`, for the end of the program; `None` without a failure.
     fn read_notices(&mut self, waiting: Option<&AwaitedMessages>) -> Option<BlamedPeer> {
         loop {
             let probed = self.communicators[0].0.any_process().immediate_matched_probe_with_tag(NOTICE_TAG);
@@ -245,7 +246,7 @@ impl MpiThread {
                 // A peer at another collective is to blame, whomever it blames.
                 let elsewhere = waiting
                     .filter(|waiting| waiting.peers.contains(&from))
-                    .and_then(|waiting| waiting.ticket.difference(at));
+                    .and_then(|waiting| waiting.ticket.first_difference(at));
                 match elsewhere {
                     // It has finished this collective, so all messages have been sent, and failed in a later one.
                     Some(_) if !is_missing(from) => None,
@@ -309,14 +310,14 @@ impl MpiThread {
                 Ok(MpiRequest::AnnounceEnd(_, reply)) => {
                     let _ = reply.send(Err(blame.clone()));
                 }
-                Ok(MpiRequest::Abort) | Err(_) => self.abort(Some(blame.0)),
+                Ok(MpiRequest::Abort) | Err(_) => self.abort_job(Some(blame.0)),
             }
         }
     }
 
     /// Ends the job, after giving the other programs time to report their errors; waits less long for the process that
     /// is `blamed`, if any, which may be lost.
-    fn abort(&mut self, blamed: Option<usize>) -> ! {
+    fn abort_job(&mut self, blamed: Option<usize>) -> ! {
         self.broadcast_notice(&DepartureNotice::Left);
         let (begun, mut rounds) = (Instant::now(), 0);
         let grace = |rank| if blamed == Some(rank) { BLAMED_GRACE_PERIOD } else { ABORT_GRACE_PERIOD };

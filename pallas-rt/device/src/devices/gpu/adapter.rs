@@ -43,7 +43,7 @@ pub(crate) fn devices() -> Vec<Device> {
 }
 
 /// Returns the adapter of this index: among OpenGL's if `gl`, else among those of the other backends.
-pub(super) fn adapter(gl: bool, index: usize) -> Result<&'static FoundAdapter> {
+pub(super) fn find_adapter(gl: bool, index: usize) -> Result<&'static FoundAdapter> {
     profile_from_env()?;
     let (all, name) = if gl { (&GL_ADAPTERS, "gl") } else { (&ADAPTERS, "gpu") };
     all.get(index).ok_or_else(|| Error::NoDevice { asked: format!("{name}:{index}"), found: format_adapters(all, gl) })

@@ -1,5 +1,5 @@
 //! Clients of this process' adapters, and clients of devices that the user created.
-use super::adapter::{ADAPTERS, COOPERATIVE_MATRIX_FEATURE, adapter, describe_adapter, select_used_features};
+use super::adapter::{ADAPTERS, COOPERATIVE_MATRIX_FEATURE, describe_adapter, find_adapter, select_used_features};
 use super::counters::GpuCounters;
 use super::device::Gpu;
 use super::gpu_buffers::GpuMemory;
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The shared client of each adapter in use, by `(gl, index)`.
-static CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
+static SHARED_CLIENTS: Mutex<BTreeMap<(bool, usize), Client>> = Mutex::new(BTreeMap::new());
 
 /// The shared client of the adapter of this index, of OpenGL if `gl`; a new one if its device is lost.
 pub(crate) fn shared_client(gl: bool, index: usize, why: &str) -> Result<Client> {
-    let mut clients = CLIENTS.lock();
+    let mut clients = SHARED_CLIENTS.lock();
     if let Some(client) = clients.get(&(gl, index)).filter(|client| !client.runtime().is_lost()) {
         return Ok(client.clone().with_choice_reason(why));
     }
@@ -26,9 +26,10 @@ pub(crate) fn shared_client(gl: bool, index: usize, why: &str) -> Result<Client>
     Ok(client)
 }
 
-/// A new client of an adapter, with a wgpu device of its own.
+/// Creates a client with a wgpu device of its own for the adapter of this index, among OpenGL's if `gl`; `why` is the
+/// reason for the choice, for messages.
 pub(crate) fn fresh_client(gl: bool, index: usize, why: &str) -> Result<Client> {
-    let found = adapter(gl, index)?;
+    let found = find_adapter(gl, index)?;
     let _turn = gl.then(WgpuLock::take);
     let matrices = found.device.target.matrices.is_some();
     let descriptor = wgpu::DeviceDescriptor {

@@ -54,7 +54,7 @@ struct ThreadCommands {
     flags: Vec<(GpuMemory, Vec<ErrorCheck>)>,
 }
 
-/// Recorded commands for one submission.
+/// Commands that a thread has recorded for its next submission, with the memory of their uniforms and error flags.
 struct RecordedCommands {
     encoder: wgpu::CommandEncoder,
     commands: usize,
@@ -101,7 +101,7 @@ impl Gpu {
     /// Records commands for a later submission of this thread; submits them at once if the thread is not recording.
     /// `action` names them in errors.
     pub(super) fn encode(self: &Arc<Self>, action: &str, record: impl FnOnce(&mut wgpu::CommandEncoder)) -> Result<()> {
-        let Some(recorded) = self.take_recorded(action)? else {
+        let Some(recorded) = self.take_recorded_commands(action)? else {
             return self
                 .try_action(action, || {
                     let mut encoder = self.wgpu.create_command_encoder(&Default::default());
@@ -121,7 +121,7 @@ impl Gpu {
 
     /// Takes the commands that this thread has recorded, or a new encoder if there are none, for appending; `None` if
     /// the thread is not recording. `action` names what is appended in errors.
-    fn take_recorded(self: &Arc<Self>, action: &str) -> Result<Option<RecordedCommands>> {
+    fn take_recorded_commands(self: &Arc<Self>, action: &str) -> Result<Option<RecordedCommands>> {
         Ok(match self.programs.with_current_thread(|program| program.recorded.take()) {
             None => None,
             Some(Some(recorded)) => Some(recorded),
@@ -145,7 +145,7 @@ impl Gpu {
         if bytes.len() > SUBMISSION_UNIFORM_BYTES {
             return Ok(None);
         }
-        let Some(mut recorded) = self.take_recorded("take memory for uniforms")? else { return Ok(None) };
+        let Some(mut recorded) = self.take_recorded_commands("take memory for uniforms")? else { return Ok(None) };
         let place = (recorded.uniforms.0.wgpu().clone(), recorded.uniforms.1.len() as u64);
         recorded.uniforms.1.extend_from_slice(bytes);
         self.programs.with_current_thread(|program| program.recorded = Some(recorded));
@@ -159,7 +159,9 @@ impl Gpu {
         self: &Arc<Self>,
         check: ErrorCheck,
     ) -> Result<std::result::Result<(wgpu::Buffer, u64), ErrorCheck>> {
-        let Some(mut recorded) = self.take_recorded("take memory for error flags")? else { return Ok(Err(check)) };
+        let Some(mut recorded) = self.take_recorded_commands("take memory for error flags")? else {
+            return Ok(Err(check));
+        };
         if recorded.flags.is_none() {
             let memory = self.allocate_buffer(SUBMISSION_FLAGS_BYTES as u64, false)?;
             // Cleared before the first launch that has a flag.

@@ -3,7 +3,7 @@ use pallas_codegen::wgsl::{IterationBound, Shader};
 use pallas_ir::Kernel;
 use serde::{Deserialize, Serialize};
 
-/// A shader with the data that a launch needs.
+/// A generated shader as it is stored on disk and kept in memory, with the data that a launch needs.
 #[derive(Serialize, Deserialize, Debug)]
 pub(super) struct StoredShader {
     pub(super) text: String,

@@ -5,7 +5,7 @@ use super::gpu_buffers::GpuBlock;
 use super::opengl_lock::WgpuLock;
 use crate::devices::ledger::MemoryLedger;
 use crate::devices::lru::Lru;
-use crate::devices::memory::physical_bytes;
+use crate::devices::memory::physical_memory_bytes;
 use crate::devices::memory_pool::MemoryPool;
 use crate::devices::name::Device;
 use crate::error::{Error, Result};
@@ -59,7 +59,7 @@ impl Gpu {
     /// Creates a runtime for a device of the user's, whose callbacks are left to the user.
     pub(super) fn from_user_device(device: Device, wgpu: wgpu::Device, queue: wgpu::Queue) -> Gpu {
         // A software adapter uses the host's memory; no interface tells how much memory a graphics card has.
-        let limit = if device.software { physical_bytes() } else { u64::MAX };
+        let limit = if device.software { physical_memory_bytes() } else { u64::MAX };
         let ledger = MemoryLedger::new(device.to_string(), limit);
         let stock = MemoryPool::new(ledger.clone());
         // The cache of kernels counts the bytes of pipelines, so they count 0 here.
@@ -82,13 +82,14 @@ impl Gpu {
         gpu
     }
 
-    /// Locks wgpu for this thread, on adapters (OpenGL) that only one thread at a time may use.
+    /// Locks wgpu for this thread if the adapter is OpenGL's, which only one thread at a time may use; returns `None`
+    /// for any other adapter.
     pub(super) fn lock_wgpu(&self) -> Option<WgpuLock> {
         (self.device.api == Device::GL).then(WgpuLock::take)
     }
 
     /// Returns an error if the device is lost.
-    pub(super) fn check_alive(&self) -> Result<()> {
+    pub(super) fn check_device_not_lost(&self) -> Result<()> {
         match self.trouble.lost.get() {
             None => Ok(()),
             Some(message) => Err(Error::DeviceLost { device: self.device.to_string(), message: message.clone() }),
@@ -122,18 +123,19 @@ impl Gpu {
 
     /// Runs wgpu calls and returns their first error, which says that `action` failed.
     pub(super) fn try_action<T>(&self, action: &str, calls: impl FnOnce() -> T) -> Result<T> {
-        self.check_alive()?;
+        self.check_device_not_lost()?;
         self.capture_error(calls).map_err(|caught| match caught {
             CaughtError::Memory(cause) => {
                 self.ledger.refused_allocation_error(0, format!("no memory to {action}: {cause}"))
             }
-            CaughtError::Refused(message) => self.action_error(action, message),
+            CaughtError::Refused(message) => self.refused_action_error(action, message),
         })
     }
 
-    /// Error with the driver's message about something that it refused; if the device is lost, that error.
-    pub(super) fn action_error(&self, action: &str, message: String) -> Error {
-        match self.check_alive() {
+    /// Returns the error of an `action` that the driver refused with this message; if the device is lost, the error of
+    /// that.
+    pub(super) fn refused_action_error(&self, action: &str, message: String) -> Error {
+        match self.check_device_not_lost() {
             Err(lost) => lost,
             Ok(()) => Error::Driver { action: action.into(), device: self.device.to_string(), message },
         }
@@ -141,12 +143,12 @@ impl Gpu {
 
     /// Lets wgpu process finished work; `kind` says whether to wait.
     pub(super) fn poll(&self, kind: wgpu::PollType) -> Result<()> {
-        self.check_alive()?;
+        self.check_device_not_lost()?;
         let _turn = self.lock_wgpu();
         // wgpu panics if it polls a lost device; this crate's locks are not held at that point.
         match catch_unwind(AssertUnwindSafe(|| self.wgpu.poll(kind))) {
-            Ok(Ok(_)) => self.check_alive(),
-            Ok(Err(error)) => Err(self.action_error("wait for its work", error.to_string())),
+            Ok(Ok(_)) => self.check_device_not_lost(),
+            Ok(Err(error)) => Err(self.refused_action_error("wait for its work", error.to_string())),
             Err(_) => Err(self.record_device_loss("it failed while its work was waited for".into())),
         }
     }

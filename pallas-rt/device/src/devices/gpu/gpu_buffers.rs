@@ -51,7 +51,7 @@ impl Drop for GpuMemory {
 impl Gpu {
     /// Allocates a buffer of at least `len` bytes: zeros if `zeroed`, else with unspecified contents.
     pub(super) fn allocate_buffer(self: &Arc<Self>, len: u64, zeroed: bool) -> Result<GpuMemory> {
-        self.check_alive()?;
+        self.check_device_not_lost()?;
         let _turn = self.lock_wgpu();
         let size = self.size_for_allocation(len)?;
         let reservation = Some(self.ledger().reserve(size)?);
@@ -100,7 +100,7 @@ impl Gpu {
         };
         created.map_err(|caught| match caught {
             CaughtError::Memory(cause) => self.ledger().refused_allocation_error(size, cause),
-            CaughtError::Refused(message) => self.action_error("allocate a buffer", message),
+            CaughtError::Refused(message) => self.refused_action_error("allocate a buffer", message),
         })
     }
 
@@ -173,7 +173,7 @@ impl DeviceMemory for GpuMemory {
     fn copy_from(&self, other: &dyn DeviceMemory, start: usize, len: usize) -> Result<()> {
         let other = (other as &dyn Any).downcast_ref::<GpuMemory>().expect("memory of one device is of one kind");
         if len == 0 {
-            return self.gpu.check_alive();
+            return self.gpu.check_device_not_lost();
         }
         let bytes = (len as u64).next_multiple_of(4);
         self.gpu.encode("copy an array", |encoder| {
@@ -184,7 +184,7 @@ impl DeviceMemory for GpuMemory {
     /// Copies the first `len` bytes to the host. Waits for the work submitted so far and for none that comes later.
     fn read(&self, len: usize) -> Result<Vec<u8>> {
         if len == 0 {
-            return self.gpu.check_alive().map(|()| Vec::new());
+            return self.gpu.check_device_not_lost().map(|()| Vec::new());
         }
         let gpu = &self.gpu;
         let _turn = gpu.lock_wgpu();
@@ -208,10 +208,12 @@ impl DeviceMemory for GpuMemory {
         // Another thread's poll may be the one that runs the callback, so wait for it rather than look.
         match receiver.recv() {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(gpu.action_error("map an array for reading", error.to_string())),
+            Ok(Err(error)) => return Err(gpu.refused_action_error("map an array for reading", error.to_string())),
             Err(_) => return Err(gpu.record_device_loss("it dropped a read-back".into())),
         }
-        let view = staging.get_mapped_range(..).map_err(|error| gpu.action_error("map an array", error.to_string()))?;
+        let view = staging
+            .get_mapped_range(..)
+            .map_err(|error| gpu.refused_action_error("map an array", error.to_string()))?;
         Ok(view[..len].to_vec())
     }
 }

@@ -38,7 +38,7 @@ pub struct ShaderJob<'a> {
     pub error_flag: bool,
 }
 
-/// One dispatch of a [`ShaderJob`].
+/// One dispatch of a [`ShaderJob`]: its numbers of workgroups, and the contents of its uniform buffer.
 pub struct Dispatch {
     /// Number of workgroups along each axis.
     pub workgroups: [u32; 3],
@@ -49,7 +49,7 @@ pub struct Dispatch {
 impl ShaderJob<'_> {
     /// Flags of the storage bindings from binding 1 on (arrays, then scratch, then the error flag): true if the shader
     /// writes the binding.
-    pub(super) fn storage_writes(&self) -> impl Iterator<Item = bool> {
+    pub(super) fn storage_write_flags(&self) -> impl Iterator<Item = bool> {
         let own = usize::from(self.scratch_bytes > 0) + usize::from(self.error_flag);
         self.bindings.iter().map(|&(_, written)| written).chain(std::iter::repeat_n(true, own))
     }
@@ -68,14 +68,14 @@ impl Gpu {
     ///
     /// # Safety
     /// The shader of a `trusted` job accesses nothing outside of its bindings, and its loops end.
-    pub unsafe fn run(self: &Arc<Self>, job: &ShaderJob, check: ErrorCheck) -> Result<()> {
-        self.check_alive()?;
+    pub unsafe fn run_job(self: &Arc<Self>, job: &ShaderJob, check: ErrorCheck) -> Result<()> {
+        self.check_device_not_lost()?;
         let _turn = self.lock_wgpu();
-        self.check_limits(job)?;
+        self.check_device_limits(job)?;
         let resources = LaunchResources {
             pipeline: self.find_or_compile_pipeline(job)?,
             scratch: (job.scratch_bytes > 0).then(|| self.allocate_buffer(job.scratch_bytes, false)).transpose()?,
-            uniforms: Uniforms::new(self, job)?,
+            uniforms: JobUniforms::new(self, job)?,
             flag: job.error_flag.then(|| ErrorFlag::new(self, check)).transpose()?,
         };
         let action = format!("run kernel `{}`", job.label);
@@ -91,14 +91,14 @@ impl Gpu {
     }
 
     /// Refuses jobs beyond the device's limits, with better messages than the driver's.
-    fn check_limits(&self, job: &ShaderJob) -> Result<()> {
+    fn check_device_limits(&self, job: &ShaderJob) -> Result<()> {
         let limits = &self.device().target;
         let within = |what: &str, asked: u64, limit: u64, help| {
             let what = format!("{what} in kernel `{}`", job.label);
             let device = self.device().to_string();
             if asked <= limit { Ok(()) } else { Err(Error::Limit { what, asked, limit, device, help }) }
         };
-        let bindings = job.storage_writes().count() as u64;
+        let bindings = job.storage_write_flags().count() as u64;
         within("storage bindings", bindings, limits.storage_bindings.into(), "pass fewer arrays, or use the CPU")?;
         within("threads a workgroup", job.workgroup.into(), limits.max_threads.into(), "use smaller blocks")?;
         within(
@@ -131,7 +131,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// Creates the bind group of a job.
+    /// Creates the wgpu bind group of a job: its uniforms, arrays, scratch and error flag, in the order of the
+    /// bindings.
     fn create_bind_group(&self, job: &ShaderJob, resources: &LaunchResources) -> wgpu::BindGroup {
         let LaunchResources { pipeline, scratch, uniforms, flag } = resources;
         let bound = std::iter::once(bind_range(&uniforms.buffer, uniforms.offset, uniforms.size))
@@ -183,7 +184,7 @@ fn bind_range(buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> wgpu::BindingRe
 struct LaunchResources {
     pipeline: wgpu::ComputePipeline,
     scratch: Option<GpuMemory>,
-    uniforms: Uniforms,
+    uniforms: JobUniforms,
     flag: Option<ErrorFlag>,
 }
 
@@ -210,7 +211,7 @@ impl ErrorFlag {
 }
 
 /// The uniform bytes of a job's dispatches, in one buffer.
-struct Uniforms {
+struct JobUniforms {
     buffer: wgpu::Buffer,
     /// Offset in bytes at which they begin.
     offset: u64,
@@ -222,9 +223,9 @@ struct Uniforms {
     _own: Option<GpuMemory>,
 }
 
-impl Uniforms {
+impl JobUniforms {
     /// Uploads the uniform bytes of all dispatches.
-    fn new(gpu: &Arc<Gpu>, job: &ShaderJob) -> Result<Uniforms> {
+    fn new(gpu: &Arc<Gpu>, job: &ShaderJob) -> Result<JobUniforms> {
         let longest = job.dispatches.iter().map(|dispatch| dispatch.uniform.len()).max().unwrap_or(0);
         let size = (longest as u64).max(16).next_multiple_of(16);
         let stride = size.next_multiple_of(gpu.wgpu.limits().min_uniform_buffer_offset_alignment.into());
@@ -233,11 +234,11 @@ impl Uniforms {
             place[..dispatch.uniform.len()].copy_from_slice(&dispatch.uniform);
         }
         if let Some((buffer, offset)) = gpu.allocate_uniforms(&bytes)? {
-            return Ok(Uniforms { buffer, offset, size, stride, _own: None });
+            return Ok(JobUniforms { buffer, offset, size, stride, _own: None });
         }
         let memory = gpu.allocate_buffer(bytes.len() as u64, false)?;
         // No recorded command uses the memory, so the upload may come before them.
         memory.upload(&bytes)?;
-        Ok(Uniforms { buffer: memory.wgpu().clone(), offset: 0, size, stride, _own: Some(memory) })
+        Ok(JobUniforms { buffer: memory.wgpu().clone(), offset: 0, size, stride, _own: Some(memory) })
     }
 }

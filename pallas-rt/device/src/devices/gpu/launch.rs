@@ -4,7 +4,7 @@ use super::compiled_shader::StoredShader;
 use super::job::{Dispatch, ShaderJob};
 use super::split_long_loops::split_sequential_axes;
 use crate::devices::client::Client;
-use crate::devices::counters::SHADERS;
+use crate::devices::counters::SHADERS_GENERATED;
 use crate::devices::lowered_cache::KernelSource;
 use crate::devices::runtime::{Executable, Launch, LaunchGeometry, describe_launch, find_multiples_of_four};
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ impl Executable for KernelShaders {
         Ok(bytes.sum::<u64>() + self.plan_launch(client, geometry, &[])?.scratch_bytes)
     }
 
-    fn estimated_bytes(&self) -> u64 {
+    fn estimated_compiled_bytes(&self) -> u64 {
         // A driver's pipeline takes about ten times the bytes of its text.
         let forms = self.forms.lock();
         forms.iter().map(|(_, program)| program.text.len() as u64 * 11).sum()
@@ -94,7 +94,7 @@ impl Executable for KernelShaders {
         // SAFETY: shaders of this crate's compiler clamp each access that it has not proven, and count the turns of
         // loops.
         let run =
-            || unsafe { gpu.run(&job, check) }.map_err(|e| locate_shader_error(e, &shader.text, kernel, launch.at));
+            || unsafe { gpu.run_job(&job, check) }.map_err(|e| locate_shader_error(e, &shader.text, kernel, launch.at));
         timeline::run_in_span(timeline::SpanKind::Launch, describe, run)
     }
 }
@@ -158,11 +158,11 @@ impl KernelShaders {
         let program = match disk::load(&key, serves) {
             Some(found) => found,
             None => {
-                SHADERS.fetch_add(1, Ordering::Relaxed);
+                SHADERS_GENERATED.fetch_add(1, Ordering::Relaxed);
                 let kernel = self.source.lowered();
                 let shader = match conditions.resumed {
                     false => wgsl::emit(kernel, sequential_axes, &conditions.target, conditions.multiples),
-                    true => wgsl::emit_resumed(
+                    true => wgsl::emit_resumable(
                         &add_step_ranges(kernel, sequential_axes),
                         sequential_axes,
                         &conditions.target,

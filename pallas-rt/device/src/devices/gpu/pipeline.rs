@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Key of a job's pipeline on a device: hash of the text, whether it is trusted, and what it binds.
-fn fingerprint(job: &ShaderJob) -> u128 {
+fn pipeline_fingerprint(job: &ShaderJob) -> u128 {
     let half = |salt: u64| {
         let mut hasher = DefaultHasher::new();
         salt.hash(&mut hasher);
@@ -24,7 +24,7 @@ fn fingerprint(job: &ShaderJob) -> u128 {
 impl Gpu {
     /// The pipeline of a job: compiled at its first use, then cached. A shader that is refused is not cached.
     pub(super) fn find_or_compile_pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
-        let key = fingerprint(job);
+        let key = pipeline_fingerprint(job);
         let slot =
             self.pipelines.get(&key).unwrap_or_else(|| self.pipelines.get_or_insert(key, PipelineSlot::default()));
         let mut slot = slot.lock();
@@ -44,8 +44,8 @@ impl Gpu {
 
     /// Compiles the pipeline of a job, with the driver's binary from disk if there is one; stores the resulting binary.
     fn compile_pipeline(&self, job: &ShaderJob) -> Result<wgpu::ComputePipeline> {
-        self.check_alive()?;
-        let kept = disk::disk_store().zip(self.binary_key(job));
+        self.check_device_not_lost()?;
+        let kept = disk::disk_store().zip(self.pipeline_binary_key(job));
         let stored = kept.as_ref().and_then(|(store, key)| store.read(key));
         let binary = kept.as_ref().and_then(|_| self.create_binary_cache(stored.as_deref()));
         let pipeline = self.create_pipeline(job, binary.as_ref())?;
@@ -63,18 +63,19 @@ impl Gpu {
 
     /// Key of a pipeline's binary on disk, made of everything that determines it; `None` if the driver does not provide
     /// binaries.
-    fn binary_key(&self, job: &ShaderJob) -> Option<EntryKey> {
+    fn pipeline_binary_key(&self, job: &ShaderJob) -> Option<EntryKey> {
         if !self.wgpu.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
         }
         let info = self.wgpu.adapter_info();
         let adapter = wgpu::util::pipeline_cache_key(&info)?;
-        let bound: Vec<bool> = job.storage_writes().collect();
+        let bound: Vec<bool> = job.storage_write_flags().collect();
         let form = format!("{} {bound:?}", job.trusted);
         Some(EntryKey::new("binary", &[&adapter, &info.name, &info.driver, &info.driver_info, &form, job.wgsl]))
     }
 
-    /// A wgpu cache for the binary of one pipeline, with `stored` as its contents.
+    /// Creates a wgpu cache for the binary of one pipeline, with the contents `stored` if there are any; `None` if the
+    /// driver refuses it.
     fn create_binary_cache(&self, stored: Option<&[u8]>) -> Option<wgpu::PipelineCache> {
         let label = Some("pallas");
         let descriptor = wgpu::PipelineCacheDescriptor { label, data: stored, fallback: true };
@@ -83,7 +84,8 @@ impl Gpu {
         self.capture_error(|| unsafe { self.wgpu.create_pipeline_cache(&descriptor) }).ok()
     }
 
-    /// Creates the pipeline of a job.
+    /// Creates the pipeline of a job; `binary` provides the driver's stored binary and receives a new one, or is `None`
+    /// if binaries are not kept.
     fn create_pipeline(&self, job: &ShaderJob, binary: Option<&wgpu::PipelineCache>) -> Result<wgpu::ComputePipeline> {
         self.capture_error(|| {
             let module = self.create_shader_module(job);
@@ -101,7 +103,7 @@ impl Gpu {
                 cache: binary,
             })
         })
-        .map_err(|caught| match (self.check_alive(), caught) {
+        .map_err(|caught| match (self.check_device_not_lost(), caught) {
             (Err(lost), _) => lost,
             (Ok(()), CaughtError::Memory(message) | CaughtError::Refused(message)) => {
                 Error::Shader { kernel: job.label.into(), at: String::new(), message }
@@ -131,7 +133,7 @@ impl Gpu {
             count: None,
         };
         let mut entries = vec![buffer(0, wgpu::BufferBindingType::Uniform, true)];
-        for writable in job.storage_writes() {
+        for writable in job.storage_write_flags() {
             let ty = wgpu::BufferBindingType::Storage { read_only: !writable };
             entries.push(buffer(entries.len() as u32, ty, false));
         }

@@ -5,7 +5,7 @@ use crate::devices::ledger::MemoryLedger;
 use crate::devices::lowered_cache::KernelSource;
 use crate::devices::name::Device;
 use crate::devices::runtime::{Executable, Runtime};
-use crate::devices::storage::{InitialContents, Storage};
+use crate::devices::storage::{BufferStorage, InitialContents};
 use crate::error::Result;
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ impl Runtime for Gpu {
         &self.ledger
     }
 
-    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<Storage> {
-        Ok(Storage::Device(Box::new(self.allocate_buffer(bytes as u64, first == InitialContents::Zeros)?)))
+    fn allocate(self: Arc<Self>, bytes: usize, first: InitialContents) -> Result<BufferStorage> {
+        Ok(BufferStorage::Device(Box::new(self.allocate_buffer(bytes as u64, first == InitialContents::Zeros)?)))
     }
 
     fn release_kept_memory(&self) {
@@ -32,7 +32,7 @@ impl Runtime for Gpu {
         self.poll(wgpu::PollType::wait_indefinitely())?;
         match self.trouble.stray.lock().take() {
             None => Ok(()),
-            Some(message) => Err(self.action_error("run earlier work", message)),
+            Some(message) => Err(self.refused_action_error("run earlier work", message)),
         }
     }
 

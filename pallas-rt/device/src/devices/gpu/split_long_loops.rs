@@ -4,25 +4,37 @@ use pallas_codegen::wgsl::IterationBound;
 /// Splits the sequential axes into ranges, each `from to` for every axis, outermost first, such that a thread runs at
 /// most `limit` loop iterations per range, or a single step.
 pub(super) fn split_sequential_axes(iterations: &IterationBound, steps: &[i64], limit: u64) -> Vec<Vec<u32>> {
-    /// Splits axis `d` and those inside of it; a range may have `room` iterations, `outer` has the bounds of the axes
-    /// outside of `d`.
-    fn split_axis(d: usize, of: (&IterationBound, &[i64]), room: u64, outer: &mut Vec<u32>, out: &mut Vec<Vec<u32>>) {
-        let (iterations, steps) = of;
+    /// Splits axis `axis` and those inside of it into ranges of at most `max_iterations` iterations, or a single step,
+    /// and appends them to `ranges`; `outer_bounds` has the range of each axis outside of it.
+    fn split_axis(
+        axis: usize,
+        bound_and_steps: (&IterationBound, &[i64]),
+        max_iterations: u64,
+        outer_bounds: &mut Vec<u32>,
+        ranges: &mut Vec<Vec<u32>>,
+    ) {
+        let (iterations, steps) = bound_and_steps;
         let deeper =
-            IterationBound { outside: iterations.axes[d], axes: iterations.axes[d + 1..].to_vec(), more: false };
-        let most = room / deeper.total(&steps[d + 1..]).max(1);
-        let last = d + 1 == steps.len();
-        let chunk = most.clamp(1, steps[d].max(1) as u64) as usize;
-        for from in (0..steps[d]).step_by(chunk) {
-            let bounds = outer.len();
-            outer.extend([from as u32, (from + chunk as i64).min(steps[d]) as u32]);
+            IterationBound { outside: iterations.axes[axis], axes: iterations.axes[axis + 1..].to_vec(), more: false };
+        let most = max_iterations / deeper.total(&steps[axis + 1..]).max(1);
+        let last = axis + 1 == steps.len();
+        let chunk = most.clamp(1, steps[axis].max(1) as u64) as usize;
+        for from in (0..steps[axis]).step_by(chunk) {
+            let bounds = outer_bounds.len();
+            outer_bounds.extend([from as u32, (from + chunk as i64).min(steps[axis]) as u32]);
             if most == 0 && !last {
-                split_axis(d + 1, of, room.saturating_sub(iterations.axes[d]), outer, out);
+                split_axis(
+                    axis + 1,
+                    bound_and_steps,
+                    max_iterations.saturating_sub(iterations.axes[axis]),
+                    outer_bounds,
+                    ranges,
+                );
             } else {
-                let rest = steps[d + 1..].iter().flat_map(|&n| [0, n as u32]);
-                out.push(outer.iter().copied().chain(rest).collect());
+                let rest = steps[axis + 1..].iter().flat_map(|&n| [0, n as u32]);
+                ranges.push(outer_bounds.iter().copied().chain(rest).collect());
             }
-            outer.truncate(bounds);
+            outer_bounds.truncate(bounds);
         }
     }
     let mut out = vec![];

@@ -65,7 +65,8 @@ impl SequenceDevices {
     }
 }
 
-/// An action of a sequence on the memory of slots.
+/// An action of a sequence on the memory of slots, such as a launch, a copy, a loop, a collective, or a call of the
+/// host.
 #[allow(missing_docs, reason = "the variants' texts name their fields")]
 pub enum Action {
     /// Launches a kernel.
@@ -110,7 +111,8 @@ impl Action {
         Action::While { condition, holds: condition_result, turning: moves, body, collectives }
     }
 
-    /// Creates a branch by the index in `index`.
+    /// Creates an action that runs one of `branches`: the one whose index, an i32 clamped to the existing ones, is in
+    /// the slot `index`.
     pub fn new_case(index: MemorySlot, branches: Vec<Vec<Action>>) -> Action {
         let collectives = branches.iter().flatten().any(Action::has_collectives);
         Action::Case { index, branches, collectives }
@@ -119,7 +121,7 @@ impl Action {
     /// Returns true if the action has collectives, so that the devices of a group have to take it together.
     fn has_collectives(&self) -> bool {
         match self {
-            Action::Start { collective, .. } => collective.communicates(),
+            Action::Start { collective, .. } => collective.needs_communication(),
             Action::For { body, .. } => body.iter().any(Action::has_collectives),
             Action::While { collectives, .. } | Action::Case { collectives, .. } => *collectives,
             // The collective that it waits for began in the same list.
@@ -159,7 +161,8 @@ pub struct SequenceBuilder {
     arena_slots: Vec<(MemorySlot, usize)>,
 }
 
-/// Actions with their devices and memory, ready to run: see the module.
+/// Launches and other actions on the CPU that one call runs in order, with the devices that take part and the memory of
+/// their slots.
 pub struct Sequence {
     actions: Vec<Action>,
     devices: SequenceDevices,
@@ -187,7 +190,7 @@ pub enum MemoryAccess {
     Write,
 }
 
-/// Memory and tables of slots of one run.
+/// Memory of one run of a sequence: the table of all devices' slots, and the arena.
 struct RunMemory {
     /// The tables of all devices, one device's slots after another's.
     table: Vec<StartPtr>,
@@ -209,8 +212,8 @@ impl SequenceBuilder {
         slot
     }
 
-    /// Returns the number of a new collective.
-    pub fn add_collective(&mut self) -> usize {
+    /// Returns a number for one more collective, by which the sequence's actions identify it.
+    pub fn allot_collective_number(&mut self) -> usize {
         self.collectives += 1;
         self.collectives - 1
     }
@@ -237,7 +240,7 @@ impl SequenceBuilder {
         let SequenceBuilder { slots, collectives, arena_slots: homes } = self;
         let count = devices.count();
         let mut sums = SequenceTotals { devices: count, ..SequenceTotals::default() };
-        sums.add(&actions, count, true);
+        sums.add_actions(&actions, count, true);
         let (queued, idle) = (OnceLock::new(), Mutex::default());
         Sequence { actions, devices, collectives, slots, arena_slots: homes, arena: arena_bytes, sums, queued, idle }
     }
@@ -262,7 +265,7 @@ struct SequenceTotals {
 
 impl SequenceTotals {
     /// Adds actions that run `times` times. Their launches are counted if `is_certain`. Each action is visited once.
-    fn add(&mut self, actions: &[Action], times: usize, is_certain: bool) {
+    fn add_actions(&mut self, actions: &[Action], times: usize, is_certain: bool) {
         for action in actions {
             #[cfg(debug_assertions)]
             crate::counted::VISITED_ACTIONS.with(|visited| visited.set(visited.get() + 1));
@@ -286,10 +289,10 @@ impl SequenceTotals {
                     self.work = self.work.saturating_add((bytes / 8).saturating_mul(times));
                 }
                 Action::Finish { .. } => {}
-                Action::For { length, body, .. } => self.add(body, times.saturating_mul(*length), is_certain),
+                Action::For { length, body, .. } => self.add_actions(body, times.saturating_mul(*length), is_certain),
                 Action::While { condition, body, .. } => {
-                    self.add(condition, 0, false);
-                    self.add(body, 0, false);
+                    self.add_actions(condition, 0, false);
+                    self.add_actions(body, 0, false);
                     self.work = usize::MAX;
                 }
                 Action::Case { branches, .. } => {
@@ -298,7 +301,7 @@ impl SequenceTotals {
                     let mut longest = 0;
                     for branch in branches {
                         self.work = 0;
-                        self.add(branch, times, false);
+                        self.add_actions(branch, times, false);
                         longest = longest.max(self.work);
                     }
                     self.work = before.saturating_add(longest);
@@ -325,24 +328,31 @@ impl Sequence {
         }
         let first: SmallVec<[StartPtr; 16]> = memory.iter().map(|(buffer, _)| StartPtr(buffer.start_ptr())).collect();
         let reads = || {
-            memory.iter().filter(|(_, access)| *access != MemoryAccess::Write).map(|(buffer, _)| buffer_uses(buffer))
+            memory
+                .iter()
+                .filter(|(_, access)| *access != MemoryAccess::Write)
+                .map(|(buffer, _)| buffer_launch_uses(buffer))
         };
-        let writes =
-            || memory.iter().filter(|(_, access)| *access != MemoryAccess::Read).map(|(buffer, _)| buffer_uses(buffer));
+        let writes = || {
+            memory
+                .iter()
+                .filter(|(_, access)| *access != MemoryAccess::Read)
+                .map(|(buffer, _)| buffer_launch_uses(buffer))
+        };
         let is_little = self.sums.work < pallas_codegen::cpu::MIN_THREADED_OPERATIONS
-            && !memory.iter().any(|(b, _)| buffer_uses(b).is_busy());
+            && !memory.iter().any(|(b, _)| buffer_launch_uses(b).is_busy());
         let ledger = client.runtime().ledger();
         // All processes must reach collectives in the same order: that of the calls.
         let is_shared = matches!(self.devices, SequenceDevices::AcrossProcesses { .. });
         if rayon_core::current_thread_index().is_some() || self.sums.shows || is_little || is_shared {
-            memory.iter().for_each(|(buffer, _)| buffer_uses(buffer).wait_for_all());
+            memory.iter().for_each(|(buffer, _)| buffer_launch_uses(buffer).wait_for_all());
             reads().try_for_each(LaunchUses::wait_for_writes)?;
-            writes().for_each(LaunchUses::forget_outcome);
+            writes().for_each(LaunchUses::forget_last_write_outcome);
             let idle = self.idle.lock().pop();
             let mut frame = idle.map_or_else(|| self.allocate_run_memory(client), Ok)?;
             LAUNCHES.fetch_add(self.sums.launches, Relaxed);
             // SAFETY: no launch uses the blocks, and the caller has exclusive access to those that are written.
-            let done = unsafe { self.execute(&mut frame, &first, ledger, &RayonPool) };
+            let done = unsafe { self.execute_actions(&mut frame, &first, ledger, &RayonPool) };
             self.idle.lock().push(frame);
             return done;
         }
@@ -356,7 +366,8 @@ impl Sequence {
             let mut frame = sequence.queued.get().expect("it is there").lock();
             // SAFETY: the queue runs it after every launch before it has finished, and blocks wait for it before they
             // are read, written or freed.
-            let mut execute = |on: &dyn LaunchThreads| unsafe { sequence.execute(&mut frame, &first, &ledger, on) };
+            let mut execute =
+                |on: &dyn LaunchThreads| unsafe { sequence.execute_actions(&mut frame, &first, &ledger, on) };
             if sequence.sums.shared > 1 {
                 thread_team::with_thread_team(|team| execute(team))
             } else {
@@ -368,11 +379,12 @@ impl Sequence {
         let runtime: &dyn Any = &**client.runtime();
         let HostRuntime { queue, .. } = runtime.downcast_ref().expect("the client is the CPU's");
         // SAFETY: `work` uses only the arena and the memory of the blocks that are passed here.
-        unsafe { queue.add("a jitted function", &reads, &writes, work) };
+        unsafe { queue.add_launch("a jitted function", &reads, &writes, work) };
         Ok(())
     }
 
-    /// Allocates the arena and the tables of a run.
+    /// Allocates the memory of one run: the arena of all devices, and each device's table of slots, in which those in
+    /// the arena have their addresses.
     fn allocate_run_memory(&self, client: &Client) -> Result<RunMemory> {
         let own = self.arena.next_multiple_of(BLOCK_ALIGNMENT_BYTES);
         let devices = self.devices.count();
@@ -391,21 +403,21 @@ impl Sequence {
         Ok(RunMemory { table, _arena: arena })
     }
 
-    /// Runs the actions on `frame`; the first slots of each device get the memory that begins at the addresses `first`,
-    /// which are in the order of the devices.
+    /// Runs the actions on `memory`, the arena and tables of this run; the first slots of each device get the memory
+    /// that begins at `first_slot_starts`, in the order of the devices.
     ///
     /// # Safety
-    /// As for [`run`](Sequence::run), of the memory that begins at `first`; nobody else uses it meanwhile.
-    unsafe fn execute(
+    /// As for [`run`](Sequence::run), of the memory that begins at `first_slot_starts`; nobody else uses it meanwhile.
+    unsafe fn execute_actions(
         &self,
-        frame: &mut RunMemory,
-        first: &[StartPtr],
+        memory: &mut RunMemory,
+        first_slot_starts: &[StartPtr],
         ledger: &MemoryLedger,
         threads: &dyn LaunchThreads,
     ) -> Result<()> {
         let count = self.devices.count();
-        let given = first.len() / count;
-        for (table, first) in frame.table.chunks_mut(self.slots.max(1)).zip(first.chunks(given.max(1))) {
+        let given = first_slot_starts.len() / count;
+        for (table, first) in memory.table.chunks_mut(self.slots.max(1)).zip(first_slot_starts.chunks(given.max(1))) {
             table[..given].copy_from_slice(first);
         }
         let run = |table: &mut [StartPtr], participant: &dyn Collectives, on: &dyn LaunchThreads| {
@@ -416,13 +428,13 @@ impl Sequence {
             done
         };
         match &self.devices {
-            SequenceDevices::SingleDevice => run(&mut frame.table, &LockstepParticipant::new(1), threads),
+            SequenceDevices::SingleDevice => run(&mut memory.table, &LockstepParticipant::new(1), threads),
             SequenceDevices::AllInProcess { count, are_threads: false, .. } => {
-                run(&mut frame.table, &LockstepParticipant::new(*count), threads)
+                run(&mut memory.table, &LockstepParticipant::new(*count), threads)
             }
-            SequenceDevices::AcrossProcesses { participant, .. } => run(&mut frame.table, &**participant, threads),
+            SequenceDevices::AcrossProcesses { participant, .. } => run(&mut memory.table, &**participant, threads),
             SequenceDevices::AllInProcess { count, are_threads: true, .. } => {
-                let tables: Vec<_> = frame.table.chunks_mut(self.slots.max(1)).map(Mutex::new).collect();
+                let tables: Vec<_> = memory.table.chunks_mut(self.slots.max(1)).map(Mutex::new).collect();
                 let each = run_on_threads(*count, &|participant| {
                     let mut table = tables[participant.positions()[0]].lock();
                     run(&mut table, participant, &CallingThread)
@@ -439,6 +451,6 @@ fn rayon_threads() -> usize {
 }
 
 /// Records of the launches that use a buffer, by which runs wait for each other.
-fn buffer_uses(buffer: &Buffer) -> &LaunchUses {
-    buffer.block().map(HostBlock::launch_uses).expect("memory of the host")
+fn buffer_launch_uses(buffer: &Buffer) -> &LaunchUses {
+    buffer.host_block().map(HostBlock::launch_uses).expect("memory of the host")
 }

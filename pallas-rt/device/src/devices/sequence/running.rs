@@ -1,6 +1,6 @@
 //! Runs of a sequence.
 use super::{Action, HostCall, KernelLaunch, LoopSlotMoves, MemorySlot, Sequence, SequenceDevices, rayon_threads};
-use crate::collective::{Collectives, ResolvedCollective, Started};
+use crate::collective::{CollectiveInProgress, Collectives, ResolvedCollective};
 use crate::devices::cpu;
 use crate::devices::ledger::MemoryLedger;
 use crate::devices::queue::StartPtr;
@@ -25,7 +25,7 @@ struct StepDecision {
     by_position: Vec<(i32, bool)>,
 }
 
-/// State of a run for the devices of one participant.
+/// State of one run of a sequence on the devices of one participant in its collectives.
 pub(super) struct SequenceRun<'a> {
     table: &'a mut [StartPtr],
     /// Number of slots of each device.
@@ -40,7 +40,7 @@ pub(super) struct SequenceRun<'a> {
     /// The collective that gathers decisions from all participants; `None` without other participants.
     agreement: Option<&'a Arc<ResolvedCollective>>,
     /// Collectives in progress, by number.
-    started: Vec<Option<Started>>,
+    started: Vec<Option<CollectiveInProgress>>,
     ledger: &'a MemoryLedger,
     on: &'a dyn LaunchThreads,
     /// True if launches are counted now: in loops and branches, whose launches the sequence does not know.
@@ -87,11 +87,12 @@ impl<'a> SequenceRun<'a> {
         self.launches
     }
 
-    /// Launches a kernel on each active device: long launches of several devices at once, or each with all threads.
+    /// Launches a kernel on each active device: long launches that divide evenly among threads on one thread each,
+    /// simultaneously; any others one after another, each with all threads.
     ///
     /// # Safety
     /// As for [`run_actions`](SequenceRun::run_actions).
-    unsafe fn launch(&mut self, launch: &KernelLaunch) -> Result<()> {
+    unsafe fn launch_on_active_devices(&mut self, launch: &KernelLaunch) -> Result<()> {
         let KernelLaunch { kernel, executable, geometry, params, operands } = launch;
         let active = &self.active[..];
         self.launches += if self.counts { active.len() as u64 } else { 0 };
@@ -99,7 +100,7 @@ impl<'a> SequenceRun<'a> {
         let one = |device: usize, on: &dyn LaunchThreads| {
             let start = |i: usize| operands[i].map_or(std::ptr::null_mut(), |slot| table[device * slots + slot.0].0);
             // SAFETY: the caller's.
-            let run = || unsafe { cpu::execute(executable, geometry, params, ledger, on, start) };
+            let run = || unsafe { cpu::execute_all_programs(executable, geometry, params, ledger, on, start) };
             timeline::run_in_span(timeline::SpanKind::Launch, || describe_launch(kernel, geometry), run)
         };
         if active.is_empty() {
@@ -148,28 +149,28 @@ impl<'a> SequenceRun<'a> {
         // SAFETY: the caller's: slots that are written share no memory with others of the same action.
         unsafe {
             match action {
-                Action::Launch(launch) => self.launch(launch)?,
+                Action::Launch(launch) => self.launch_on_active_devices(launch)?,
                 Action::Copy { from, to, bytes } => {
                     for &device in &self.active {
                         thread_team::copy_on_threads(
                             self.on,
-                            self.start_ptr(device, *from),
-                            self.start_ptr(device, *to),
+                            self.slot_start_ptr(device, *from),
+                            self.slot_start_ptr(device, *to),
                             *bytes,
                         );
                     }
                 }
                 Action::Fill { to, bytes } => {
                     for &device in &self.active {
-                        self.start_ptr(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                        self.slot_start_ptr(device, *to).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                     }
                 }
-                Action::Start { from, to, bytes, collective, .. } if !collective.communicates() => {
+                Action::Start { from, to, bytes, collective, .. } if !collective.needs_communication() => {
                     for &device in &self.active {
                         let own = from.map_or(&[][..], |(slot, bytes)| {
-                            raw::slice(self.start_ptr(device, slot).cast_const(), bytes)
+                            raw::slice(self.slot_start_ptr(device, slot).cast_const(), bytes)
                         });
-                        let result = raw::slice_mut(self.start_ptr(device, *to), *bytes);
+                        let result = raw::slice_mut(self.slot_start_ptr(device, *to), *bytes);
                         collective.compute_result(
                             collective.number_in_group(self.participant.positions()[device]),
                             |_| own,
@@ -178,9 +179,9 @@ impl<'a> SequenceRun<'a> {
                     }
                 }
                 Action::Start { from, to, bytes, collective, number } => {
-                    self.check_whole_groups(collective)?;
+                    self.check_groups_agree(collective)?;
                     let operands: Vec<&[u8]> = match from {
-                        Some((slot, bytes)) => self.contents(*slot, *bytes),
+                        Some((slot, bytes)) => self.slot_contents(*slot, *bytes),
                         None => vec![&[]; self.devices],
                     };
                     let step = self.participant.next_collective_number();
@@ -188,70 +189,72 @@ impl<'a> SequenceRun<'a> {
                         self.started[*number] = Some(self.participant.start(collective, step, &operands)?);
                     } else {
                         let mut unused = self.allocate_unused_results(*bytes);
-                        let mut results = self.contents_mut(*to, *bytes, &mut unused);
+                        let mut results = self.slot_contents_mut(*to, *bytes, &mut unused);
                         self.participant.exchange(collective, step, &operands, &mut results)?;
                     }
                 }
                 Action::Finish { to, bytes, number } => {
                     if let Some(started) = self.started[*number].take() {
                         let mut unused = self.allocate_unused_results(*bytes);
-                        self.participant.finish(started, &mut self.contents_mut(*to, *bytes, &mut unused))?;
+                        self.participant.finish(started, &mut self.slot_contents_mut(*to, *bytes, &mut unused))?;
                     }
                 }
                 Action::For { length, counter, turning, body } => {
-                    self.move_before_loop(turning);
+                    self.move_slots_before_loop(turning);
                     for step in 0..*length {
                         for &device in &self.active {
-                            self.start_ptr(device, *counter).cast::<i32>().write(step as i32);
+                            self.slot_start_ptr(device, *counter).cast::<i32>().write(step as i32);
                         }
                         self.run_actions(body)?;
-                        self.move_after_step(turning);
+                        self.move_slots_after_step(turning);
                     }
-                    self.move_after_loop(turning);
+                    self.move_slots_after_loop(turning);
                 }
                 Action::While { condition, holds, turning, body, collectives: false } => {
-                    self.move_before_loop(turning);
+                    self.move_slots_before_loop(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
                     let all = self.active.clone();
                     loop {
                         self.run_actions(condition)?;
                         let mut active = std::mem::take(&mut self.active);
-                        active.retain(|device| self.start_ptr(*device, *holds).read() != 0);
+                        active.retain(|device| self.slot_start_ptr(*device, *holds).read() != 0);
                         self.active = active;
                         if self.active.is_empty() {
                             break;
                         }
                         self.run_actions(body)?;
-                        self.move_after_step(turning);
+                        self.move_slots_after_step(turning);
                     }
                     (self.active, self.counts) = (all, counts);
-                    self.move_after_loop(turning);
+                    self.move_slots_after_loop(turning);
                 }
                 Action::While { condition, holds, turning, body, collectives: true } => {
-                    self.move_before_loop(turning);
+                    self.move_slots_before_loop(turning);
                     let counts = std::mem::replace(&mut self.counts, true);
                     let (all, outer) = (self.active.clone(), self.decision.take());
                     let mut takes = self.devices_taking_step(outer.as_ref());
                     loop {
                         self.run_actions(condition)?;
-                        let numbers =
-                            self.gather_numbers(|running, device| i32::from(running.start_ptr(device, *holds).read()))?;
+                        let numbers = self.all_gather_values(|running, device| {
+                            i32::from(running.slot_start_ptr(device, *holds).read())
+                        })?;
                         takes.iter_mut().zip(&numbers).for_each(|(takes, number)| *takes &= *number != 0);
                         if !takes.contains(&true) {
                             break;
                         }
                         self.activate_devices("the condition of a loop", &all, &numbers, &takes);
                         self.run_actions(body)?;
-                        self.move_after_step(turning);
+                        self.move_slots_after_step(turning);
                     }
                     (self.active, self.decision, self.counts) = (all, outer, counts);
-                    self.move_after_loop(turning);
+                    self.move_slots_after_loop(turning);
                 }
                 Action::Case { index, branches, collectives: false } => {
                     let last = branches.len() as i32 - 1;
                     let all = self.active.clone();
                     // Before any branch runs, which may overwrite the number.
-                    let number = |&device: &usize| self.start_ptr(device, *index).cast::<i32>().read().clamp(0, last);
+                    let number =
+                        |&device: &usize| self.slot_start_ptr(device, *index).cast::<i32>().read().clamp(0, last);
                     let numbers: SmallVec<[i32; 8]> = all.iter().map(number).collect();
                     let counts = std::mem::replace(&mut self.counts, true);
                     for (number, branch) in (0..).zip(branches) {
@@ -265,8 +268,8 @@ impl<'a> SequenceRun<'a> {
                 }
                 Action::Case { index, branches, collectives: true } => {
                     let last = branches.len() as i32 - 1;
-                    let numbers = self.gather_numbers(|running, device| {
-                        running.start_ptr(device, *index).cast::<i32>().read().clamp(0, last)
+                    let numbers = self.all_gather_values(|running, device| {
+                        running.slot_start_ptr(device, *index).cast::<i32>().read().clamp(0, last)
                     })?;
                     let counts = std::mem::replace(&mut self.counts, true);
                     let (all, outer) = (self.active.clone(), self.decision.take());
@@ -284,7 +287,7 @@ impl<'a> SequenceRun<'a> {
                 Action::Call { from, to, call } => self.call_host(from, to, call)?,
                 Action::Show { from, bytes, show } => {
                     if self.participant.positions()[0] == 0 && self.active.first() == Some(&0) {
-                        show(raw::slice(self.start_ptr(0, *from), *bytes))?;
+                        show(raw::slice(self.slot_start_ptr(0, *from), *bytes))?;
                     }
                 }
             }
@@ -308,7 +311,7 @@ impl<'a> SequenceRun<'a> {
         for &device in &self.active {
             // SAFETY: the caller's; results do not overlap with operands.
             let operand = |&(slot, bytes): &(MemorySlot, usize)| unsafe {
-                raw::slice(self.start_ptr(device, slot).cast_const(), bytes)
+                raw::slice(self.slot_start_ptr(device, slot).cast_const(), bytes)
             };
             let own: Vec<&[u8]> = from.iter().map(operand).collect();
             let number = match operands.iter().position(|known| *known == own) {
@@ -322,7 +325,7 @@ impl<'a> SequenceRun<'a> {
             for (&(slot, bytes), made) in to.iter().zip(&results[number]) {
                 assert_eq!(made.len(), bytes, "a result of a callback has the bytes of its type");
                 // SAFETY: the caller's.
-                unsafe { self.start_ptr(device, slot).copy_from_nonoverlapping(made.as_ptr(), bytes) };
+                unsafe { self.slot_start_ptr(device, slot).copy_from_nonoverlapping(made.as_ptr(), bytes) };
             }
         }
         Ok(())
@@ -332,9 +335,9 @@ impl<'a> SequenceRun<'a> {
     ///
     /// # Safety
     /// The slots have this memory, which nobody writes meanwhile.
-    unsafe fn contents<'m>(&self, slot: MemorySlot, bytes: usize) -> Vec<&'m [u8]> {
+    unsafe fn slot_contents<'m>(&self, slot: MemorySlot, bytes: usize) -> Vec<&'m [u8]> {
         // SAFETY: the caller's.
-        let one = |device| unsafe { raw::slice(self.start_ptr(device, slot).cast_const(), bytes) };
+        let one = |device| unsafe { raw::slice(self.slot_start_ptr(device, slot).cast_const(), bytes) };
         (0..self.devices).map(one).collect()
     }
 
@@ -347,11 +350,16 @@ impl<'a> SequenceRun<'a> {
     ///
     /// # Safety
     /// The slots have this memory, which nobody else uses meanwhile.
-    unsafe fn contents_mut<'m>(&self, slot: MemorySlot, bytes: usize, unused: &'m mut [Vec<u8>]) -> Vec<&'m mut [u8]> {
+    unsafe fn slot_contents_mut<'m>(
+        &self,
+        slot: MemorySlot,
+        bytes: usize,
+        unused: &'m mut [Vec<u8>],
+    ) -> Vec<&'m mut [u8]> {
         let mut unused = unused.iter_mut();
         let mut one = |device: usize| match self.active.contains(&device) {
             // SAFETY: the caller's.
-            true => unsafe { raw::slice_mut(self.start_ptr(device, slot), bytes) },
+            true => unsafe { raw::slice_mut(self.slot_start_ptr(device, slot), bytes) },
             false => unused.next().expect("one for each").as_mut_slice(),
         };
         (0..self.devices).map(&mut one).collect()
@@ -361,7 +369,7 @@ impl<'a> SequenceRun<'a> {
     ///
     /// # Errors
     /// Another participant takes part in no more collectives.
-    fn gather_numbers(&self, evaluate: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
+    fn all_gather_values(&self, evaluate: impl Fn(&Self, usize) -> i32) -> Result<Vec<i32>> {
         let own: Vec<i32> = (0..self.devices).map(|device| evaluate(self, device)).collect();
         let Some(agreement) = self.agreement else { return Ok(own) };
         let own: Vec<[u8; 4]> = own.into_iter().map(i32::to_ne_bytes).collect();
@@ -372,7 +380,8 @@ impl<'a> SequenceRun<'a> {
         Ok(found[0].as_chunks::<4>().0.iter().map(|&number| i32::from_ne_bytes(number)).collect())
     }
 
-    /// True if the device at each position takes the current step, given the decision of the enclosing loop or branch.
+    /// Returns true for each device, by position in the mesh, that takes the current step. `outer` is the decision of
+    /// the enclosing loop or branch with collectives; `None`, outside of these, stands for all devices.
     fn devices_taking_step(&self, outer: Option<&StepDecision>) -> Vec<bool> {
         match (outer, self.agreement) {
             (Some(outer), _) => outer.by_position.iter().map(|(_, takes)| *takes).collect(),
@@ -401,7 +410,7 @@ impl<'a> SequenceRun<'a> {
     ///
     /// # Errors
     /// Devices of a group disagree.
-    fn check_whole_groups(&self, collective: &ResolvedCollective) -> Result<()> {
+    fn check_groups_agree(&self, collective: &ResolvedCollective) -> Result<()> {
         let Some(StepDecision { what, by_position: of }) = &self.decision else { return Ok(()) };
         for first in (0..of.len()).filter(|&position| collective.number_in_group(position) == 0) {
             let differs = |&&device: &&usize| of[device].1 != of[first].1;
@@ -413,29 +422,30 @@ impl<'a> SequenceRun<'a> {
     }
 
     /// Start of a slot's memory on a device.
-    fn start_ptr(&self, device: usize, slot: MemorySlot) -> *mut u8 {
+    fn slot_start_ptr(&self, device: usize, slot: MemorySlot) -> *mut u8 {
         self.table[device * self.slots + slot.0].0
     }
 
-    /// Tables of the active devices.
-    fn active_tables(&mut self) -> impl Iterator<Item = &mut [StartPtr]> {
+    /// Returns an iterator over the slot tables of the active devices, with the addresses of the slots' memory.
+    fn active_slot_tables(&mut self) -> impl Iterator<Item = &mut [StartPtr]> {
         let active = &self.active;
         let all = self.table.chunks_mut(self.slots.max(1)).enumerate();
         all.filter(|(device, _)| active.contains(device)).map(|(_, table)| table)
     }
 
     /// Moves memory into the slots of a loop before its first step.
-    fn move_before_loop(&mut self, moves: &LoopSlotMoves) {
-        for table in self.active_tables() {
+    fn move_slots_before_loop(&mut self, moves: &LoopSlotMoves) {
+        for table in self.active_slot_tables() {
             for &(from, to) in &moves.before_first_step {
                 table[to.0] = table[from.0];
             }
         }
     }
 
-    /// Moves memory between the slots of a loop after a step.
-    fn move_after_step(&mut self, moves: &LoopSlotMoves) {
-        for table in self.active_tables() {
+    /// Moves memory between the slots of a loop after a step, so that the next step finds the values passed on in its
+    /// own slots.
+    fn move_slots_after_step(&mut self, moves: &LoopSlotMoves) {
+        for table in self.active_slot_tables() {
             let moved: SmallVec<[StartPtr; 16]> = moves.after_each_step.iter().map(|(from, _)| table[from.0]).collect();
             moves.after_each_step.iter().zip(moved).for_each(|(&(_, to), start)| table[to.0] = start);
         }
@@ -445,9 +455,9 @@ impl<'a> SequenceRun<'a> {
     ///
     /// # Safety
     /// The slots have memory of these bytes, in which nothing lies but what belongs into one of them.
-    unsafe fn move_after_loop(&mut self, moves: &LoopSlotMoves) {
+    unsafe fn move_slots_after_loop(&mut self, moves: &LoopSlotMoves) {
         let all = &moves.after_last_step;
-        for table in self.active_tables() {
+        for table in self.active_slot_tables() {
             for (i, &(outer, inner, bytes)) in all.iter().enumerate() {
                 let (to, from) = (table[outer.0].0, table[inner.0].0);
                 if to == from {

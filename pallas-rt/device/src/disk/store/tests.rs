@@ -68,7 +68,7 @@ fn writers_at_once_leave_one_whole_entry() {
 #[test]
 fn a_second_writer_only_reads() {
     let folder = Folder::new("single");
-    let single = || Store::with_writers(Writers::One, folder.0.clone(), 1 << 20);
+    let single = || Store::with_writers(AllowedWriters::One, folder.0.clone(), 1 << 20);
     let (first, second) = (single(), single());
     first.write(&key("a"), b"first");
     second.write(&key("a"), b"second");
@@ -91,7 +91,7 @@ fn a_second_writer_only_reads() {
         found.as_deref() == Some(&b"third"[..])
     });
     assert!(written, "the first one has ended");
-    let reader = Store::with_writers(Writers::Others, folder.0.clone(), 1 << 20);
+    let reader = Store::with_writers(AllowedWriters::Others, folder.0.clone(), 1 << 20);
     reader.write(&key("c"), b"reader");
     assert_eq!((reader.read(&key("b")).is_some(), reader.read(&key("c"))), (true, None));
 }

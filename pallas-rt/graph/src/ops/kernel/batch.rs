@@ -1,5 +1,5 @@
 //! Batches a kernel call by an additional grid axis, so that it stays one launch.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::KernelCall;
 use pallas_ir::{
     Axis, BlockDim, Builder, DType, Dim, Inst, Kernel, Loc, Op as TileOp, Operand, OperandId, OperandKind, RegionId,
@@ -76,7 +76,7 @@ fn add_batch_grid_axis(kernel: &Kernel, has_batch_axis: &[bool], size: usize) ->
         };
         let operand = &mut b.kernel_mut().operands[i];
         operand.map = map;
-        operand.dims.splice(0..0, dims(&[size]));
+        operand.dims.splice(0..0, constant_dims(&[size]));
         operand.block.insert(0, BlockDim::Squeezed);
     }
     b.finish()

@@ -8,7 +8,7 @@
 //! store @out %3           store @out %3; store @d_out %8
 //! for (%a)                for (%a, %d_a)                and the same for `while` and `if`
 //! ```
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::KernelCall;
 use pallas_ir::emit::{Term, ValueId};
 use pallas_ir::structural::{Broadcast, RuleOperand};
@@ -122,23 +122,23 @@ impl ActivityAnalysis<'_> {
                 TileOp::If => {
                     for &region in regions {
                         self.mark_active_in_region(region);
-                        self.mark_corresponding_values(&[&kernel.region(region).yields, results]);
+                        self.propagate_activity(&[&kernel.region(region).yields, results]);
                     }
                 }
                 TileOp::For { .. } => {
                     let body = kernel.region(regions[0]);
-                    self.mark_corresponding_values(&[&args[3..], &body.params[1..]]);
+                    self.propagate_activity(&[&args[3..], &body.params[1..]]);
                     self.mark_active_in_region(regions[0]);
-                    self.mark_corresponding_values(&[&args[3..], &body.yields, &body.params[1..], results]);
+                    self.propagate_activity(&[&args[3..], &body.yields, &body.params[1..], results]);
                 }
                 TileOp::While => {
                     let [condition, body] = [regions[0], regions[1]].map(|r| kernel.region(r));
-                    self.mark_corresponding_values(&[args, &condition.params]);
+                    self.propagate_activity(&[args, &condition.params]);
                     self.mark_active_in_region(regions[0]);
-                    self.mark_corresponding_values(&[&condition.yields[1..], &body.params]);
+                    self.propagate_activity(&[&condition.yields[1..], &body.params]);
                     self.mark_active_in_region(regions[1]);
                     let (given, carried) = (&condition.params, &condition.yields[1..]);
-                    self.mark_corresponding_values(&[args, given, carried, &body.params, &body.yields, results]);
+                    self.propagate_activity(&[args, given, carried, &body.params, &body.yields, results]);
                 }
                 TileOp::Const(_)
                 | TileOp::ProgramId(_)
@@ -155,7 +155,7 @@ impl ActivityAnalysis<'_> {
 
     /// Marks values that flow into one another, such as what a branch yields and its results: where any list has an
     /// active value, the values at that position of all lists but the first.
-    fn mark_corresponding_values(&mut self, lists: &[&[Value]]) {
+    fn propagate_activity(&mut self, lists: &[&[Value]]) {
         for i in 0..lists[0].len() {
             let active = lists.iter().any(|list| self.values[list[i].index()]);
             lists[1..].iter().for_each(|list| self.mark_value_if_active(list[i], active));
@@ -196,7 +196,7 @@ impl TileBuilder {
         if own == shape {
             return v;
         }
-        let op = Broadcast { to: dims(shape), dims: (0..own.len()).collect() };
+        let op = Broadcast { to: constant_dims(shape), dims: (0..own.len()).collect() };
         self.push(TileOp::Structural(op.into()), &[v])
     }
 }

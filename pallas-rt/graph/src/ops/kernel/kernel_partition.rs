@@ -121,9 +121,9 @@ impl Partitioner<'_> {
     /// `mesh_axes` lists the mesh axes that shard each.
     fn push_first_program_ids(&mut self, shares: &[ShardedAxis], mesh_axes: &[Vec<Axis>]) -> Var {
         let first = |(share, axes): (&ShardedAxis, &Vec<Axis>)| {
-            let coordinate = self.emit_coordinate(axes);
+            let coordinate = self.emit_device_coordinate(axes);
             let graph = self.graph();
-            let programs = graph.int(share.programs_per_device() as i64);
+            let programs = graph.i32_literal(share.programs_per_device() as i64);
             let first = graph.push_valid(ScalarOp::Mul, &[coordinate, programs]);
             graph.push_valid(StructuralOp::from(Reshape { to: vec![Dim::from(1usize)] }), &[first])
         };

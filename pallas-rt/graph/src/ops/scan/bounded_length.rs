@@ -1,8 +1,8 @@
 //! A scan in a graph for all sizes up to bounds: steps beyond the number that exists leave the carried values
 //! unchanged.
 use super::Scan;
-use crate::bounded::{CallMasking, GraphMasker, MaskedGraph};
-use crate::build::dims;
+use crate::bounded::{CallMasking, GraphMasker, MaskedGraphAndParams};
+use crate::build::constant_dims;
 use crate::call::{Call, has_effect};
 use crate::graph::Var;
 use pallas_ir::structural::Broadcast;
@@ -20,7 +20,7 @@ impl CallMasking for Scan {
         }
     }
 
-    fn size_attributes(&self) -> Vec<usize> {
+    fn size_dependent_attributes(&self) -> Vec<usize> {
         vec![self.length]
     }
 
@@ -29,7 +29,7 @@ impl CallMasking for Scan {
     fn push_masked(
         &self,
         scope: &mut GraphMasker<'_>,
-        mut masked_graphs: Vec<MaskedGraph>,
+        mut masked_graphs: Vec<MaskedGraphAndParams>,
         attribute_indices: &[Option<usize>],
         args: &[Var],
     ) -> Vec<Var> {
@@ -44,7 +44,7 @@ impl CallMasking for Scan {
         // Carries the index of the step too.
         let end = *scalars.entry(length).or_insert_with(|| body.var(Type::scalar(DType::I32)));
         let step = body.var(Type::scalar(DType::I32));
-        let one = body.int(if self.reverse { -1 } else { 1 });
+        let one = body.i32_literal(if self.reverse { -1 } else { 1 });
         let next = body.push_valid(ScalarOp::Add, &[step, one]);
         let exists = body.push_valid(ScalarOp::Lt, &[step, end]);
         for k in 0..self.carried {
@@ -52,7 +52,7 @@ impl CallMasking for Scan {
             let shape = body.ty(after).shape.clone();
             let exists = match shape.is_empty() {
                 true => exists,
-                false => body.push_valid(StructuralOp::from(Broadcast::to(dims(&shape))), &[exists]),
+                false => body.push_valid(StructuralOp::from(Broadcast::to(constant_dims(&shape))), &[exists]),
             };
             body.results[k] = body.push_valid(ScalarOp::Select, &[exists, after, before]);
         }
@@ -60,7 +60,7 @@ impl CallMasking for Scan {
         body.params.insert(last, step);
         body.results.insert(self.carried, next);
         body.params.splice(0..0, scalars.values().copied());
-        let first = scope.to.int(if self.reverse { self.length as i64 - 1 } else { 0 });
+        let first = scope.to.i32_literal(if self.reverse { self.length as i64 - 1 } else { 0 });
         let (carried, arrays) = rest.split_at(self.carried);
         let operands = [&scope.table_params_for_call(&scalars)[..], captured, carried, &[first], arrays].concat();
         let (captured, carried) = (self.captured + scalars.len(), self.carried + 1);

@@ -84,12 +84,12 @@ fn step_graph(scan: &Scan, in_place_stacks: &[Option<usize>]) -> Graph {
     let arrays: Vec<Var> = own.iter().zip(in_place_stacks).map(of).collect();
 
     let position = if scan.reverse {
-        let last = graph.int(scan.length as i64 - 1);
+        let last = graph.i32_literal(scan.length as i64 - 1);
         graph.push_valid(ScalarOp::Sub, &[last, counter])
     } else {
         counter
     };
-    let zero = graph.int(0);
+    let zero = graph.i32_literal(0);
     let positions = |rank: usize| [vec![position], vec![zero; rank]].concat();
     let mut args = [captured, carried].concat();
     for (&array, ty) in arrays.iter().zip(elements) {

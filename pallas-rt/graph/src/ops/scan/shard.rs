@@ -5,7 +5,7 @@ use crate::graph::{Graph, Var};
 use crate::mesh::{DimSharding, Sharding};
 use crate::shard::ShardableCall;
 use crate::shard::op_sharding_rule::ShardingRule;
-use crate::shard::partition::{Partitioner, move_captured_first};
+use crate::shard::partition::{Partitioner, move_captured_params_first};
 use crate::shard::propagation_program::{NodeId, NodeKind, Region, RegionCall, RegionGraphBuilder, Val};
 use crate::shard::virtual_mesh::JointDevices;
 use pallas_ir::{DType, Literal, Loc, ScalarOp, Type};
@@ -90,7 +90,7 @@ impl ShardableCall for Scan {
         let node = &to.program.nodes[id];
         let view = &to.program.calls[to.program.call_index(id).expect("it has regions")];
         let region = &node.regions[1];
-        let [arrays, elements, stacked] = arrays_elements_and_stacks(self, to, view, region);
+        let [arrays, elements, stacked] = scan_array_and_stack_values(self, to, view, region);
         let of = |values: &[Val], p: &Partitioner<'_>| {
             values.iter().map(|&v| (v, p.propagated_sharding(v))).collect::<Vec<_>>()
         };
@@ -112,18 +112,18 @@ impl ShardableCall for Scan {
         let params = [with(&region.params[own.clone()]), elements].concat();
         let results = [with(&region.results[own.clone()]), stacked.clone()].concat();
         let (body, captured) = to.partition_region(&body, &params, &results);
-        let made = Scan { body: move_captured_first(body, captured.len()), captured: captured.len(), ..*self };
+        let made = Scan { body: move_captured_params_first(body, captured.len()), captured: captured.len(), ..*self };
         let args = [to.captured_blocks(&captured), inits, arrays].concat();
         let made = to.graph().push_valid_multi_result(made, &args);
         let length = Literal::int(DType::I32, self.length as i64);
         let steps = to.graph().literal(length);
-        to.define(node.results[0], steps, Sharding::replicated(0));
+        to.define_value(node.results[0], steps, Sharding::replicated(0));
         let shardings = carried.iter().cloned().chain(stacked.iter().map(|(_, s)| stacks(s)));
         for ((&v, var), sharding) in node.results[1..].iter().zip(made).zip(shardings) {
-            to.define(v, var, sharding);
+            to.define_value(v, var, sharding);
             let wanted = to.propagated_sharding(v);
             let var = to.reshard_value(v, &wanted);
-            to.define(v, var, wanted);
+            to.define_value(v, var, wanted);
         }
     }
 
@@ -144,7 +144,7 @@ impl ShardableCall for Scan {
 }
 
 /// Returns the arrays that a scan reads, their elements in the body, and the elements that the body adds to stacks.
-fn arrays_elements_and_stacks(scan: &Scan, to: &Partitioner<'_>, view: &RegionCall, region: &Region) -> [Vec<Val>; 3] {
+fn scan_array_and_stack_values(scan: &Scan, to: &Partitioner<'_>, view: &RegionCall, region: &Region) -> [Vec<Val>; 3] {
     let program = to.program;
     let operand = |v: Val, i: usize| {
         let mut node = &program.nodes[program.defining_node(v).expect("an operation of the scan")];

@@ -14,7 +14,7 @@
 //! program can compute its block of a carried value from the same block of the previous step, without the blocks of
 //! other programs.
 use super::Scan;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::fuse::axis_tiling::{
     self, AxisTiling, AxisTiling::Full, AxisTiling::Grid, has_distinct_blocks, min_block_elements,
 };
@@ -42,7 +42,7 @@ const MAX_STEP_MULTIPLY_ADDS: usize = 1 << 16;
 
 /// Lowers a scan equation to one kernel for all steps; `None` if its body does not fit into a kernel.
 pub(super) fn lower_to_kernel(e: &Equation, scan: &Scan, limits: &DeviceLimits) -> Option<LoweredStep> {
-    let body = with_computed_results(&scan.body);
+    let body = with_equations_for_results(&scan.body);
     let is_long = || matches!(split_long_reductions(&body, limits).graph, Cow::Owned(_));
     let alone = body.equations.iter().any(|e| is_standalone_op(&e.op));
     if !(1..=limits.steps).contains(&scan.length)
@@ -74,7 +74,7 @@ pub(super) fn lower_to_kernel(e: &Equation, scan: &Scan, limits: &DeviceLimits) 
 }
 
 /// Returns the body with an equation for each result, since a kernel cannot have a parameter as its output.
-fn with_computed_results(body: &Graph) -> Graph {
+fn with_equations_for_results(body: &Graph) -> Graph {
     let mut body = body.clone();
     for i in 0..body.results.len() {
         if body.params.contains(&body.results[i]) {
@@ -194,7 +194,7 @@ impl ScanKernelBuilder<'_> {
                 let block = step.operands[i].block_shape();
                 let memory = b.operand(Operand {
                     kind: OperandKind::Scratch,
-                    dims: dims(&block),
+                    dims: constant_dims(&block),
                     block: block.into_iter().map(BlockDim::Blocked).collect(),
                     map: None,
                     ..step.operands[i].clone()
@@ -209,8 +209,8 @@ impl ScanKernelBuilder<'_> {
         b.finish()
     }
 
-    /// Returns an operand of the kernel of all steps; if `is_array`, with a first axis of steps, of which a program
-    /// sees one.
+    /// Returns the operand of the kernel of all steps that corresponds to `operand` of the kernel of one step. If
+    /// `is_array`, it has a first axis over the steps, along which a program has the position of its step.
     fn scan_operand(&self, b: &mut Builder, step: &Kernel, operand: &Operand, is_array: bool) -> Operand {
         let mut own = operand.clone();
         own.map = Some(self.scan_index_map(b, step, operand, is_array));
@@ -294,11 +294,11 @@ impl ScanKernelBuilder<'_> {
         b.replace(step.body, &[]);
     }
 
-    /// Appends an `if` that runs the instructions of `then` only in the step with index `step`; `step_id` is the value
-    /// that holds the current step's index.
-    fn push_if_step(&self, b: &mut Builder, step_id: Value, step: usize, then: &dyn Fn(&mut Builder)) {
+    /// Appends an `if` that runs the instructions of `then` only in the step with index `step`; `current_step` is the
+    /// value that holds the current step's index.
+    fn push_if_step(&self, b: &mut Builder, current_step: Value, step: usize, then: &dyn Fn(&mut Builder)) {
         let step = b.int(step as i64, Loc::NONE);
-        let is_now = b.scalar(ScalarOp::Eq, &[step_id, step], Loc::NONE);
+        let is_now = b.scalar(ScalarOp::Eq, &[current_step, step], Loc::NONE);
         b.begin(&[]);
         then(b);
         let then = b.end(&[]);

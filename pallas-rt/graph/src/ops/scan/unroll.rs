@@ -1,6 +1,6 @@
 //! Unrolls scans: several steps become one.
 use super::Scan;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Graph, Var};
 use pallas_ir::structural::{Concat, Reshape, Slice};
 use pallas_ir::{Diag, StructuralOp, Type};
@@ -115,9 +115,9 @@ fn push_row_slice(graph: &mut Graph, v: Var, first: usize, count: usize) -> Resu
     shape[0] = count;
     let mut start = vec![0; shape.len()];
     start[0] = first as i64;
-    graph.push(StructuralOp::from(Slice { start, stride: vec![1; shape.len()], size: dims(&shape) }), &[v])
+    graph.push(StructuralOp::from(Slice { start, stride: vec![1; shape.len()], size: constant_dims(&shape) }), &[v])
 }
 
 fn push_reshape(graph: &mut Graph, v: Var, shape: &[usize]) -> Result<Var, Diag> {
-    graph.push(StructuralOp::from(Reshape { to: dims(shape) }), &[v])
+    graph.push(StructuralOp::from(Reshape { to: constant_dims(shape) }), &[v])
 }

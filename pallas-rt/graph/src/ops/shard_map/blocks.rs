@@ -21,7 +21,7 @@ pub(super) fn inline_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node)
                 let sharding = manual.normal(to.mesh);
                 let ty = to.block_type(v, &sharding);
                 let zeros = to.graph().splat(Literal::new(ty.dtype, 0.0), &ty.shape);
-                to.define(v, zeros, sharding);
+                to.define_value(v, zeros, sharding);
             }
         }
         return;
@@ -30,10 +30,10 @@ pub(super) fn inline_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &Node)
     let args: Vec<Var> = takes.map(|(&v, sharding)| to.reshard_value(v, &sharding.normal(to.mesh))).collect();
     let made = to.graph().inline(&inlined(&without_pcasts(&map.body)), &args);
     for ((&v, var), gives) in node.results.iter().zip(made).zip(&map.gives) {
-        to.define(v, var, gives.normal(to.mesh));
+        to.define_value(v, var, gives.normal(to.mesh));
         let wanted = to.propagated_sharding(v);
         let var = to.reshard_value(v, &wanted);
-        to.define(v, var, wanted);
+        to.define_value(v, var, wanted);
     }
 }
 
@@ -58,7 +58,7 @@ fn inline_partly_manual_body(map: &ShardMap, to: &mut Partitioner<'_>, node: &No
     let operands = node.operands.iter().zip(&map.takes).zip(&made.params);
     let args: Vec<Var> =
         operands.map(|((&v, manual), own)| to.reshard_value(v, &auto.prepend_manual_axes(manual, own))).collect();
-    let vars = to.graph().inline(&auto.to_whole_graph(&made.graph), &args);
+    let vars = to.graph().inline(&auto.to_whole_mesh_graph(&made.graph), &args);
     let shardings: Vec<Sharding> =
         map.gives.iter().zip(&made.results).map(|(manual, own)| auto.prepend_manual_axes(manual, own)).collect();
     for ((&v, var), sharding) in node.results.iter().zip(vars).zip(&shardings) {

@@ -169,7 +169,8 @@ fn define_residual(to: &mut Graph, residual: Var, defined: Var, states: &[Manual
     to.equations.last_mut().expect("it was just appended").results = vec![defined];
 }
 
-/// Returns the state that a residual has outside of a body for its state inside.
+/// Returns the state in which a residual with `state` in a body leaves it: varying for unreduced, invariant for
+/// reduced, otherwise the same.
 fn state_outside_body(state: ManualAxisState) -> ManualAxisState {
     match state {
         ManualAxisState::Unreduced => ManualAxisState::Varying,
@@ -178,8 +179,8 @@ fn state_outside_body(state: ManualAxisState) -> ManualAxisState {
     }
 }
 
-/// Casts `v` along the axes where it is unreduced or reduced; `states_before_after` gives the states before and after
-/// the cast for such a state.
+/// Appends casts of `v` between states along the mesh axes where `states` is unreduced or reduced.
+/// `states_before_after` is given that state and returns the states from and to which the axes are cast.
 fn cast_reduction_states(
     to: &mut Graph,
     v: Var,

@@ -18,7 +18,8 @@ pub(super) fn batched(call: &While, batch: BatchedCall<'_>) -> Result<Vec<(Var, 
     }
 }
 
-/// Returns which carried values have the batch axis, as long as the condition does not have it.
+/// Returns for each carried value true if it gets the batch axis from the operands for which `has_batch_axis` is true,
+/// given that the loop's condition is the same for the whole batch.
 pub(super) fn carried_batch_flags(call: &While, has_batch_axis: &[bool], axis: BatchAxis<'_>) -> Vec<bool> {
     let (first, n) = (call.body_captured, call.body.results.len());
     extend_flags_to_fixpoint(&has_batch_axis[call.condition_captured..], first, n, |on| {

@@ -23,7 +23,7 @@ pub(super) fn split_constants(program: &mut RegionGraph) {
             copies.groups.entry(program.nodes[id].operands[0]).or_default().push(id);
         }
     }
-    copies.copy_operands(program, &program.body.nodes.clone());
+    copies.copy_constant_operands(program, &program.body.nodes.clone());
     for i in 0..program.body.results.len() {
         let result = program.body.results[i];
         program.body.results[i] = copies.copy_for_use(program, result);
@@ -48,7 +48,7 @@ pub(super) fn split_constants(program: &mut RegionGraph) {
     }
 }
 
-/// State of the copying of constants.
+/// The pass that gives each use of a constant its own copy, with the copies made so far.
 struct ConstantSplitter {
     /// By value of the original program, its kind if it is to be copied.
     kinds: Vec<Option<ConstantKind>>,
@@ -59,8 +59,9 @@ struct ConstantSplitter {
 }
 
 impl ConstantSplitter {
-    /// Gives the operands of nodes, then the results of their regions, copies of their own, in the order of the text.
-    fn copy_operands(&mut self, program: &mut RegionGraph, nodes: &[NodeId]) {
+    /// Gives each operand of these nodes, and each result of their regions, that is a constant a copy of its own, in
+    /// program order.
+    fn copy_constant_operands(&mut self, program: &mut RegionGraph, nodes: &[NodeId]) {
         for &id in nodes {
             let node = &program.nodes[id];
             if let Some(kind) = self.constant_kind(program, node) {
@@ -76,7 +77,7 @@ impl ConstantSplitter {
                 program.nodes[id].operands[i] = self.copy_for_use(program, operand);
             }
             for r in 0..program.nodes[id].regions.len() {
-                self.copy_operands(program, &program.nodes[id].regions[r].nodes.clone());
+                self.copy_constant_operands(program, &program.nodes[id].regions[r].nodes.clone());
                 for i in 0..program.nodes[id].regions[r].results.len() {
                     let result = program.nodes[id].regions[r].results[i];
                     program.nodes[id].regions[r].results[i] = self.copy_for_use(program, result);
@@ -127,25 +128,25 @@ impl ConstantSplitter {
         }
     }
 
-    /// Makes a copy of a constant; `known` has the copies made for the same use so far.
+    /// Makes a copy of a constant; `copies` has the copies made for the same use so far.
     fn copy_constant(
         &mut self,
         program: &mut RegionGraph,
         v: Val,
         kind: ConstantKind,
-        known: &mut HashMap<Val, Val>,
+        copies: &mut HashMap<Val, Val>,
     ) -> Val {
         if program.rank(v) == 0 {
             return v;
         }
-        if let Some(&copy) = known.get(&v) {
+        if let Some(&copy) = copies.get(&v) {
             return copy;
         }
         let Some(original) = program.defining_node(v) else { return v };
         let Node { kind: op, operands, loc, label, .. } = program.nodes[original].clone();
         let operands = match kind {
             ConstantKind::Expression => {
-                operands.into_iter().map(|x| self.copy_constant(program, x, kind, known)).collect()
+                operands.into_iter().map(|x| self.copy_constant(program, x, kind, copies)).collect()
             }
             ConstantKind::ScalarBroadcast => operands,
         };
@@ -158,7 +159,7 @@ impl ConstantSplitter {
             let member = program.create_node(program.nodes[group].kind.clone(), vec![result], vec![], loc);
             self.inserted.entry(original).or_default().push(member);
         }
-        known.insert(v, result);
+        copies.insert(v, result);
         result
     }
 }

@@ -1,5 +1,5 @@
 //! Operations that cut and join blocks, and compute positions along them.
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::axis::{Axis, product_of_sizes};
 use crate::mesh::{Collective, DeviceTable, Mesh};
@@ -28,7 +28,7 @@ pub(super) fn emit_broadcast(graph: &mut Graph, x: Var, shape: &[usize], result_
     if graph.ty(x).shape == shape {
         return x;
     }
-    graph.push_valid(StructuralOp::from(Broadcast { to: dims(shape), dims: result_dims.to_vec() }), &[x])
+    graph.push_valid(StructuralOp::from(Broadcast { to: constant_dims(shape), dims: result_dims.to_vec() }), &[x])
 }
 
 /// Appends a bool for each element of an i32 array: true if it is at least `first` and less than `end`.
@@ -64,7 +64,7 @@ pub(in crate::shard) fn emit_fill_past_end(
 pub(in crate::shard) fn emit_block_iota(graph: &mut Graph, dim: usize, ty: &Type, coordinate: Option<Var>) -> Var {
     let own = graph.push_valid(StructuralOp::from(Iota { shape: ty.dims(), axis: dim, dtype: ty.dtype }), &[]);
     let Some(coordinate) = coordinate else { return own };
-    let size = graph.int(ty.shape[dim] as i64);
+    let size = graph.i32_literal(ty.shape[dim] as i64);
     let mut first = graph.push_valid(ScalarOp::Mul, &[coordinate, size]);
     if ty.dtype != DType::I32 {
         first = graph.push_valid(StructuralOp::from(Cast { to: ty.dtype }), &[first]);
@@ -97,7 +97,7 @@ pub(in crate::shard) fn crop_block(graph: &mut Graph, x: Var, shape: &[usize]) -
     if graph.ty(x).shape == shape {
         return x;
     }
-    let op = Slice { start: vec![0; rank], size: dims(shape), stride: vec![1; rank] };
+    let op = Slice { start: vec![0; rank], size: constant_dims(shape), stride: vec![1; rank] };
     graph.push_valid(StructuralOp::from(op), &[x])
 }
 
@@ -131,12 +131,13 @@ pub(in crate::shard) fn pad_to_shape(graph: &mut Graph, x: Var, shape: &[usize],
         return x;
     }
     let padding = graph.literal(Literal::new(ty.dtype, padding));
-    let op = Pad { low: dims(&vec![0; missing.len()]), high: dims(&missing) };
+    let op = Pad { low: constant_dims(&vec![0; missing.len()]), high: constant_dims(&missing) };
     graph.push_valid(StructuralOp::from(op), &[x, padding])
 }
 
-/// Returns the device's part of a block, which has this shape: along each dimension the part at its coordinate, or all
-/// of it without one. `dim_axes` has the axes that cut each dimension; `padding` fills parts beyond the block.
+/// Returns the device's part, of shape `shape`, of block `x`: along each dimension the part at its coordinate, or all
+/// of the dimension if the coordinate is `None`. `dim_axes` has the axes that cut each dimension; `padding` fills parts
+/// beyond the block.
 pub(in crate::shard) fn slice_device_part(
     graph: &mut Graph,
     x: Var,
@@ -151,10 +152,10 @@ pub(in crate::shard) fn slice_device_part(
     let starts: Vec<Var> = (coordinates.iter().zip(shape))
         .map(|(coordinate, &n)| match coordinate {
             Some(coordinate) => {
-                let size = graph.int(n as i64);
+                let size = graph.i32_literal(n as i64);
                 graph.push_valid(ScalarOp::Mul, &[*coordinate, size])
             }
-            None => graph.int(0),
+            None => graph.i32_literal(0),
         })
         .collect();
     graph.push_dynamic_slice(x, shape, &starts)
@@ -173,7 +174,7 @@ pub(in crate::shard) fn slice_kept_parts(graph: &mut Graph, x: Var, cuts: &[Vec<
     if cuts.iter().flatten().all(|cut| cut.kept.is_none()) {
         return x;
     }
-    let zero = graph.int(0);
+    let zero = graph.i32_literal(0);
     let shape = graph.ty(x).shape.clone();
     let (mut split, mut taken, mut starts, mut whole) = (vec![], vec![], vec![], vec![]);
     for (&n, cuts) in shape.iter().zip(cuts) {

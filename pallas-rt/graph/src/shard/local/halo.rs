@@ -64,44 +64,44 @@ struct NeededRows {
     last: i64,
 }
 
-/// Plans the communication that brings `rows` rows to each of `devices` devices, of an operand with this extent in
-/// blocks of `block` elements.
+/// Plans the communication that brings `row_count` rows to each of `device_count` devices, of an operand with this
+/// extent in blocks of `block_extent` elements.
 pub(super) fn plan_halo_exchange(
     reads: &[AffineRead],
-    rows: usize,
+    row_count: usize,
     extent: usize,
-    block: usize,
-    devices: usize,
+    block_extent: usize,
+    device_count: usize,
 ) -> HaloPlan {
-    let (own, mut needs): (Vec<NeededRows>, Vec<NeededRows>) = (0..devices)
-        .flat_map(|device| find_needed_rows(reads, device, rows, block))
+    let (own, mut needs): (Vec<NeededRows>, Vec<NeededRows>) = (0..device_count)
+        .flat_map(|device| find_needed_rows(reads, device, row_count, block_extent))
         .partition(|need| need.device == need.block);
     // Devices at an equal distance to their senders are sorted together, so that one round serves them.
     needs.sort_by_key(|need| (need.block as i64 - need.device as i64, need.device));
     let pairs: Vec<(usize, usize)> = needs.iter().map(|need| (need.block, need.device)).collect();
-    let numbers = assign_permute_rounds(&pairs, devices);
+    let numbers = assign_permute_rounds(&pairs, device_count);
     let count = numbers.iter().max().map_or(0, |most| most + 1);
     let rounds: Vec<PermuteRound> = (0..count)
         .map(|round| {
             let own: Vec<NeededRows> =
                 needs.iter().zip(&numbers).filter(|(_, n)| **n == round).map(|(need, _)| *need).collect();
-            self::build_permute_round(&own, extent, block, devices)
+            self::build_permute_round(&own, extent, block_extent, device_count)
         })
         .collect();
     let moved: usize = rounds.iter().map(|round| round.rows).sum();
     // The price of a round, however few its rows are, counts as one row.
-    match count > 1 && moved + count > (devices - 1) * block {
+    match count > 1 && moved + count > (device_count - 1) * block_extent {
         true => HaloPlan::Gather,
         false => HaloPlan::Rounds { keeps_own: !own.is_empty(), rounds },
     }
 }
 
 /// Returns the blocks that a device reads, each with the range of rows that it needs of it.
-fn find_needed_rows(reads: &[AffineRead], device: usize, rows: usize, block: usize) -> Vec<NeededRows> {
-    let (block, mut found): (i64, Vec<NeededRows>) = (block as i64, vec![]);
+fn find_needed_rows(reads: &[AffineRead], device: usize, row_count: usize, block_extent: usize) -> Vec<NeededRows> {
+    let (block, mut found): (i64, Vec<NeededRows>) = (block_extent as i64, vec![]);
     for read in reads {
         let at = read.offset + read.step * device as i64;
-        let Some((first, last)) = strided_bounds(at, read.stride, rows, &read.within) else { continue };
+        let Some((first, last)) = strided_bounds(at, read.stride, row_count, &read.within) else { continue };
         let apart = read.stride.abs();
         for number in first / block..=last / block {
             // The nearest elements of the read that are in this block.
@@ -133,14 +133,18 @@ fn strided_bounds(at: i64, stride: i64, rows: usize, within: &Range<i64>) -> Opt
 }
 
 /// Returns the permute that meets these needs, of which each device has at most one as sender and one as receiver.
-fn build_permute_round(needs: &[NeededRows], extent: usize, block: usize, devices: usize) -> PermuteRound {
+fn build_permute_round(needs: &[NeededRows], extent: usize, block_extent: usize, device_count: usize) -> PermuteRound {
     let rows = needs.iter().map(|need| (need.last - need.first) as usize + 1).max().unwrap_or(0);
-    let mut round =
-        PermuteRound { sources: vec![None; devices], rows, sent: vec![0; devices], received: vec![extent; devices] };
+    let mut round = PermuteRound {
+        sources: vec![None; device_count],
+        rows,
+        sent: vec![0; device_count],
+        received: vec![extent; device_count],
+    };
     for need in needs {
-        let begin = need.block * block;
+        let begin = need.block * block_extent;
         // All devices send the same number of rows, so some begin before the rows that are needed.
-        let first = (need.first as usize - begin).min(block - rows);
+        let first = (need.first as usize - begin).min(block_extent - rows);
         round.sources[need.device] = Some(need.block);
         round.sent[need.block] = first;
         round.received[need.device] = begin + first;

@@ -9,16 +9,16 @@
 use super::block_slicing::{
     emit_block_iota, emit_broadcast, emit_device_coordinate, emit_fill_past_end, emit_range_mask,
 };
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Graph, Var};
 use crate::mesh::Mesh;
 use crate::mesh::axis::{Axis, product_of_sizes};
 use crate::shard::partition_traits::ShardedOperation;
-use pallas_ir::structural::{Pad, Reduce, Windows};
+use pallas_ir::structural::{IndexedWindows, Pad, Reduce};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
 
-/// A sharded dimension of operand 0 that starts of windows address.
+/// A sharded dimension of the array that a gather or scatter addresses by vectors of start indices.
 struct IndexedDim {
     /// Index of its component in the vector of a start.
     start: usize,
@@ -31,7 +31,7 @@ struct IndexedDim {
 }
 
 /// Returns the sharded dimensions of operand 0 that starts address and that are not dimensions of windows.
-fn find_indexed_dims(graph: &Graph, work: &ShardedOperation<'_>, windows: &Windows) -> Vec<IndexedDim> {
+fn find_indexed_dims(graph: &Graph, work: &ShardedOperation<'_>, windows: &IndexedWindows) -> Vec<IndexedDim> {
     let (ty, sharding) = &work.operands[0];
     let block = &graph.ty(work.args[0]).shape;
     let of = |dim: usize| {
@@ -48,7 +48,7 @@ fn find_indexed_dims(graph: &Graph, work: &ShardedOperation<'_>, windows: &Windo
 pub(super) fn localize_gather_starts(
     graph: &mut Graph,
     work: &mut ShardedOperation<'_>,
-    windows: &Windows,
+    windows: &IndexedWindows,
 ) -> Option<Var> {
     let mut is_own: Option<Var> = None;
     let all = find_indexed_dims(graph, work, windows);
@@ -59,12 +59,12 @@ pub(super) fn localize_gather_starts(
         let bound = |graph: &mut Graph, n: usize| graph.splat(Literal::int(DType::I32, n as i64), &shape);
         let [zero, last] = [0, extent - 1].map(|n| bound(graph, n));
         let held = graph.push_valid(ScalarOp::Clamp, &[starts, zero, last]);
-        let local = emit_relative_positions(graph, work.mesh, held, axes, *block);
+        let local = emit_positions_in_block(graph, work.mesh, held, axes, *block);
         let is_here = emit_range_mask(graph, local, 0, *block as i64);
         let last = bound(graph, block - 1);
         let local = graph.push_valid(ScalarOp::Clamp, &[local, zero, last]);
         let mut is_here = is_here;
-        work.args[1] = match emit_component_mask(graph, &shape, windows, *start) {
+        work.args[1] = match emit_start_component_mask(graph, &shape, windows, *start) {
             Some(of_start) => {
                 let is_other = graph.push_valid(ScalarOp::Not, &[of_start]);
                 is_here = graph.push_valid(ScalarOp::BitOr, &[is_here, is_other]);
@@ -86,10 +86,16 @@ fn emit_and(graph: &mut Graph, so_far: Option<Var>, further: Var) -> Var {
     so_far.map_or(further, |other| graph.push_valid(ScalarOp::BitAnd, &[other, further]))
 }
 
-/// Appends positions relative to the first one of the device's block, whose extent is `block`.
-fn emit_relative_positions(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, axes: &[Axis], block: usize) -> Var {
+/// Appends positions relative to the first one of the device's block, whose extent is `block_extent`.
+fn emit_positions_in_block(
+    graph: &mut Graph,
+    mesh: &Arc<Mesh>,
+    positions: Var,
+    axes: &[Axis],
+    block_extent: usize,
+) -> Var {
     let coordinate = emit_device_coordinate(graph, mesh, axes);
-    let block = graph.int(block as i64);
+    let block = graph.i32_literal(block_extent as i64);
     let first = graph.push_valid(ScalarOp::Mul, &[coordinate, block]);
     let shape = graph.ty(positions).shape.clone();
     let first = emit_broadcast(graph, first, &shape, &[]);
@@ -98,7 +104,12 @@ fn emit_relative_positions(graph: &mut Graph, mesh: &Arc<Mesh>, positions: Var, 
 
 /// Appends a bool for each entry of the array of start vectors: true if it is component number `component` of its
 /// vector. Returns `None` if each vector has one component.
-fn emit_component_mask(graph: &mut Graph, shape: &[usize], windows: &Windows, component: usize) -> Option<Var> {
+fn emit_start_component_mask(
+    graph: &mut Graph,
+    shape: &[usize],
+    windows: &IndexedWindows,
+    component: usize,
+) -> Option<Var> {
     let vector = windows.vector.filter(|&dim| shape[dim] > 1)?;
     let entry = emit_block_iota(graph, vector, &Type::new(DType::I32, shape), None);
     let start = graph.splat(Literal::int(DType::I32, component as i64), shape);
@@ -110,7 +121,7 @@ fn emit_component_mask(graph: &mut Graph, shape: &[usize], windows: &Windows, co
 pub(super) fn localize_scatter(
     graph: &mut Graph,
     work: &mut ShardedOperation<'_>,
-    windows: &Windows,
+    windows: &IndexedWindows,
     monoid: Option<ScalarOp>,
 ) {
     let (ty, sharding) = work.operands[1].clone();
@@ -125,16 +136,16 @@ pub(super) fn localize_scatter(
     // A window that lies beyond the block is left out, like one beyond the operand.
     for IndexedDim { start, axes, block, .. } in find_indexed_dims(graph, work, windows) {
         let starts = work.args[1];
-        let local = emit_relative_positions(graph, work.mesh, starts, &axes, block);
+        let local = emit_positions_in_block(graph, work.mesh, starts, &axes, block);
         let shape = graph.ty(starts).shape.clone();
-        work.args[1] = match emit_component_mask(graph, &shape, windows, start) {
+        work.args[1] = match emit_start_component_mask(graph, &shape, windows, start) {
             Some(of_start) => graph.push_valid(ScalarOp::Select, &[of_start, local, starts]),
             None => local,
         };
     }
     if let Some(op) = monoid.filter(|_| !work.parts.is_empty()) {
         let coordinate = emit_device_coordinate(graph, work.mesh, &work.parts);
-        let zero = graph.int(0);
+        let zero = graph.i32_literal(0);
         let is_first = graph.push_valid(ScalarOp::Eq, &[coordinate, zero]);
         let Type { dtype, shape } = graph.ty(work.args[0]).clone();
         let is_first = emit_broadcast(graph, is_first, &shape, &[]);
@@ -157,15 +168,15 @@ pub(crate) fn emit_window_update(graph: &mut Graph, work: &ShardedOperation<'_>)
     let (x, part) = (work.args[0], work.args[1]);
     let (block, own) = (graph.ty(x).shape.clone(), graph.ty(part).shape.clone());
     let window: Vec<usize> = own.iter().zip(&block).map(|(m, n)| *m.min(n)).collect();
-    let zero = graph.int(0);
+    let zero = graph.i32_literal(0);
     // The position in the block to which the window is written, and the first element of it that is there.
     let (mut to, mut from, mut is_there) = (work.args[2..].to_vec(), vec![zero; own.len()], None);
     let (mut low, mut high) = (vec![0; own.len()], vec![0; own.len()]);
     for &dim in &partial {
-        let mut scalar = |n: usize| graph.int(n as i64);
+        let mut scalar = |n: usize| graph.i32_literal(n as i64);
         let [last, most, size] = [ty.shape[dim] - whole[dim], block[dim] - window[dim], window[dim]].map(&mut scalar);
         let start = graph.push_valid(ScalarOp::Clamp, &[to[dim], zero, last]);
-        let local = emit_relative_positions(graph, work.mesh, start, &sharding.dims[dim].axes, block[dim]);
+        let local = emit_positions_in_block(graph, work.mesh, start, &sharding.dims[dim].axes, block[dim]);
         to[dim] = graph.push_valid(ScalarOp::Clamp, &[local, zero, most]);
         let first = graph.push_valid(ScalarOp::Sub, &[to[dim], local]);
         // The window is padded by as many elements as may be beyond the block.
@@ -178,7 +189,8 @@ pub(crate) fn emit_window_update(graph: &mut Graph, work: &ShardedOperation<'_>)
         is_there = Some(emit_and(graph, is_there, is_in));
     }
     let fill = graph.literal(Literal::new(ty.dtype, 0.0));
-    let padded = graph.push_valid(StructuralOp::from(Pad { low: dims(&low), high: dims(&high) }), &[part, fill]);
+    let padded = graph
+        .push_valid(StructuralOp::from(Pad { low: constant_dims(&low), high: constant_dims(&high) }), &[part, fill]);
     let new = graph.push_dynamic_slice(padded, &window, &from);
     let old = graph.push_dynamic_slice(x, &window, &to);
     let merged = graph.push_valid(ScalarOp::Select, &[is_there.expect("a dimension is sharded"), new, old]);

@@ -13,12 +13,12 @@ use super::block_slicing::{
     DeviceGroup, emit_block_iota, emit_broadcast, emit_device_coordinate, emit_range_mask, join_blocks,
 };
 use super::halo::{AffineRead, HaloPlan, PermuteRound, plan_halo_exchange};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::graph::{Graph, Op, Var};
 use crate::mesh::axis::product_of_sizes;
 use crate::mesh::{AllGather, Collective, CollectiveKind, DeviceTable, Permute};
 use crate::shard::partition_traits::ShardedOperation;
-use pallas_ir::structural::{Access, Concat, Gather, MapPiece, WindowDim};
+use pallas_ir::structural::{AccessForm, Concat, Gather, MapPiece, WindowDim};
 use pallas_ir::{DType, Dim, Literal, ScalarOp, StructuralOp, Type};
 
 /// Returns true if an operation that moves elements along dimension `dim` of its result can be done on blocks, where
@@ -70,7 +70,7 @@ pub(super) fn exchange_rows(graph: &mut Graph, work: &mut ShardedOperation<'_>) 
                 work.args[0] = rows.emit_exchange(graph);
                 replace_window(&mut left, dim, seen.window);
             }
-        } else if let Access::Map(pieces) = &access {
+        } else if let AccessForm::Map(pieces) = &access {
             if let Some(sources) = find_moved_rows(pieces, work, dim, extent) {
                 let fill = pieces.iter().find(|piece| piece.index.is_empty()).map(|piece| work.args[piece.operand]);
                 work.args[0] = RowExchange { group, dim, count, sources: &sources, fill }.emit_exchange(graph);
@@ -81,25 +81,26 @@ pub(super) fn exchange_rows(graph: &mut Graph, work: &mut ShardedOperation<'_>) 
             }
         }
     }
-    let is_done = is_moved && graph.ty(work.args[0]).shape == work.gives.shape && is_identity(&left);
+    let is_done = is_moved && graph.ty(work.args[0]).shape == work.gives.shape && is_free_of_movement(&left);
     work.op = left.into();
     is_done.then(|| work.args[0])
 }
 
-/// Returns the device's block of an array whose blocks along `dim` get `count` elements instead of the present number.
-/// `group` shards the dimension, whose whole extent is `extent`; elements beyond it are arbitrary.
+/// Returns the device's block of an array whose blocks along `dim` get `new_block_extent` elements instead of the
+/// present number. `group` shards the dimension, whose whole extent is `whole_extent`; elements beyond it are
+/// arbitrary.
 pub(crate) fn resize_blocks(
     graph: &mut Graph,
     group: DeviceGroup<'_>,
     block: Var,
     dim: usize,
-    [extent, count]: [usize; 2],
+    [whole_extent, new_block_extent]: [usize; 2],
 ) -> Var {
-    if graph.ty(block).shape[dim] == count {
+    if graph.ty(block).shape[dim] == new_block_extent {
         return block;
     }
-    let own = AffineRead { offset: 0, step: count as i64, stride: 1, within: 0..extent as i64 };
-    read_rows(graph, group, block, dim, count, vec![own])
+    let own = AffineRead { offset: 0, step: new_block_extent as i64, stride: 1, within: 0..whole_extent as i64 };
+    read_rows(graph, group, block, dim, new_block_extent, vec![own])
 }
 
 /// Returns the `count` rows along `dim` that each device reads from the blocks of all devices of a group; rows that no
@@ -160,7 +161,7 @@ fn remove_movement(op: &mut StructuralOp, dim: usize) -> bool {
 
 /// Returns true for a slice that begins at 0 with stride 1, a pad by nothing, or a reversal of no axis; the slice may
 /// still cut off elements at the end.
-fn is_identity(op: &StructuralOp) -> bool {
+fn is_free_of_movement(op: &StructuralOp) -> bool {
     match op {
         StructuralOp::Slice(slice) => slice.start.iter().all(|&n| n == 0) && slice.stride.iter().all(|&n| n == 1),
         StructuralOp::Pad(pad) => pad.low.iter().chain(&pad.high).all(|n| n.as_number() == Some(0)),
@@ -307,7 +308,7 @@ impl RowExchange<'_> {
             let plan =
                 plan_halo_exchange(&source.reads, self.count, source.extent, block, product_of_sizes(self.group.axes));
             is_own &= plan == HaloPlan::Rounds { keeps_own: true, rounds: vec![] };
-            held.push(self.emit_collectives(graph, source.block, device, &plan, &mut parts));
+            held.push(self.emit_row_transfers(graph, source.block, device, &plan, &mut parts));
         }
         let shape = match self.sources {
             [source, ..] => [&graph.ty(source.block).shape[..]].concat(),
@@ -354,7 +355,7 @@ impl RowExchange<'_> {
             };
             let rows = if read.stride == 1 { own } else { scaled(graph, own, read.stride) };
             let step = scaled(graph, device, read.step);
-            let offset = graph.int(read.offset);
+            let offset = graph.i32_literal(read.offset);
             let first = graph.push_valid(ScalarOp::Add, &[step, offset]);
             let first = emit_broadcast(graph, first, &[self.count], &[]);
             let element = graph.push_valid(ScalarOp::Add, &[rows, first]);
@@ -364,9 +365,9 @@ impl RowExchange<'_> {
         self.sources.iter().map(|source| source.reads.iter().map(&mut of).collect()).collect()
     }
 
-    /// Appends the collectives for one source, and adds the arrays of rows that each device has afterwards to `parts`;
-    /// returns which rows these are.
-    fn emit_collectives(
+    /// Appends the collectives by which devices exchange rows of the operand with this `block`, as `plan` says, and
+    /// adds the arrays of rows that each device has then to `parts`. Returns which rows of the whole operand they are.
+    fn emit_row_transfers(
         &self,
         graph: &mut Graph,
         block: Var,
@@ -396,7 +397,7 @@ impl RowExchange<'_> {
             }
             HaloPlan::Rounds { keeps_own, rounds } => {
                 if *keeps_own {
-                    let extent = graph.int(own as i64);
+                    let extent = graph.i32_literal(own as i64);
                     let first = graph.push_valid(ScalarOp::Mul, &[device, extent]);
                     add(block, own, Some(first));
                 }
@@ -406,7 +407,7 @@ impl RowExchange<'_> {
                     };
                     let mut payload = block;
                     if *rows < own {
-                        let zero = graph.int(0);
+                        let zero = graph.i32_literal(0);
                         let mut starts = vec![zero; shape.len()];
                         starts[dim] = table(graph, sent);
                         let size = with_extent(&shape, dim, *rows);
@@ -434,8 +435,8 @@ impl RowExchange<'_> {
         index.expect("some rows are there")
     }
 
-    /// Returns for each row its position among the rows of one source that the device has, given its number in the
-    /// source.
+    /// Returns for each row, whose number in a source `element` has, its index among all rows that the device has;
+    /// `None` if `held`, the rows of this source that it has, is empty.
     fn emit_index_in_source(&self, graph: &mut Graph, element: Var, held: &[AvailableRows]) -> Option<Var> {
         let mut index: Option<Var> = None;
         for AvailableRows { first, count, at } in held {
@@ -470,7 +471,7 @@ fn emit_take(graph: &mut Graph, x: Var, index: Var, dim: usize) -> Var {
         start_indices_batching_dims: vec![],
         start_index_map: vec![dim],
         index_vector_dim: 1,
-        slice_sizes: dims(&with_extent(&shape, dim, 1)),
+        slice_sizes: constant_dims(&with_extent(&shape, dim, 1)),
     };
     graph.push_valid(StructuralOp::from(op), &[x, index])
 }

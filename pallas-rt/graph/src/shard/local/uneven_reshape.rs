@@ -90,8 +90,8 @@ impl FlattenedDim {
         self.begins[element / self.run] + element % self.run
     }
 
-    /// Returns the elements of this dimension that each device has to read to have its block of `to`, which are the
-    /// same elements in blocks of another size.
+    /// Returns the reads by which each device gets its block of `to`, which has the same elements in blocks of another
+    /// size, from all blocks of this dimension.
     fn find_reads(&self, to: &FlattenedDim) -> Vec<AffineRead> {
         let (count, mut element, mut reads) = (self.run * self.begins.len(), 0, Vec::<AffineRead>::new());
         while element < count {

@@ -3,10 +3,10 @@ use super::{FactorRole, RuleBuilder};
 use crate::mesh::Collective;
 
 impl RuleBuilder<'_> {
-    /// Adds the factors of a collective over manual axes: the first axis with parts for or from other devices is not
-    /// sharded, all other dimensions correspond.
+    /// Adds the factors of a collective in a body of `shard_map`: dimensions of operand and result correspond, except a
+    /// first dimension with one part for each device, which stays unsharded.
     pub(super) fn add_collective_factors(&mut self, op: &Collective) {
-        let (takes, gives) = op.has_member_axes();
+        let (takes, gives) = op.has_operand_and_result_member_axes();
         let (from, to) = (self.shapes[0], self.shapes[1]);
         if takes {
             self.add_factor(from[0], FactorRole::Replicate, &[(0, 0)]);

@@ -1,19 +1,19 @@
 //! The factors of affine nests: convolutions and folds of windows.
 use super::{FactorRole, RuleBuilder, TensorDim};
-use pallas_ir::structural::{Nest, NestAxisRole as LoopRole, Position};
+use pallas_ir::structural::{AffinePosition, LoopNest, NestAxisRole as LoopRole};
 
 impl RuleBuilder<'_> {
     /// Adds the factors of a convolution or of a fold of windows.
-    pub(super) fn add_nest_factors(&mut self, nest: &Nest) {
+    pub(super) fn add_nest_factors(&mut self, nest: &LoopNest) {
         if nest.operands.len() == 1 {
             return self.add_window_fold_factors(nest);
         }
-        let windowed = |position: &Position| {
+        let windowed = |position: &AffinePosition| {
             let axis = |role| position.terms.iter().map(|term| term.0).find(|&a| nest.axes[a].role == role);
             axis(LoopRole::Windowed).map(|window| (axis(LoopRole::Parallel), window))
         };
         // The factors are in the order of the loops, whatever the layout: batch, spatial dimensions, features.
-        let own = |position: &Position| match windowed(position) {
+        let own = |position: &AffinePosition| match windowed(position) {
             Some((place, window)) => place.unwrap_or(window),
             None => position.terms.last().map_or(0, |term| term.0),
         };
@@ -40,20 +40,22 @@ impl RuleBuilder<'_> {
         }
     }
 
-    /// Returns the dimensions whose positions depend on the loop `axis` of a nest, alone or with other loops.
-    fn dims_of_loop(&self, nest: &Nest, axis: usize) -> Vec<TensorDim> {
+    /// Returns the dimensions of operands and result along which the loop `axis` of a convolution or windowed fold
+    /// steps, alone or together with other loops.
+    fn dims_of_loop(&self, nest: &LoopNest, axis: usize) -> Vec<TensorDim> {
         let all = nest.operands.iter().enumerate().chain([(self.first_result(), &nest.result)]);
-        let has = |position: &Position| position.terms.iter().any(|term| term.0 == axis);
+        let has = |position: &AffinePosition| position.terms.iter().any(|term| term.0 == axis);
         all.flat_map(|(tensor, positions)| {
             (0..positions.len()).filter(|&dim| has(&positions[dim])).map(move |dim| (tensor, dim)).collect::<Vec<_>>()
         })
         .collect()
     }
 
-    /// Adds the factor of a loop that is a dimension of arrays or a part of one: batch, features, groups.
-    fn add_loop_factor(&mut self, nest: &Nest, axis: usize) {
+    /// Adds the factor of a loop of a convolution or windowed fold that steps along a whole dimension or a part of one:
+    /// batch, features or groups.
+    fn add_loop_factor(&mut self, nest: &LoopNest, axis: usize) {
         let places = self.dims_of_loop(nest, axis);
-        let is_part = |position: &Position| position.terms.len() > 1 && position.terms[0].0 == axis;
+        let is_part = |position: &AffinePosition| position.terms.len() > 1 && position.terms[0].0 == axis;
         // One group is as good as none and needs no factor.
         let is_group = nest.operands.iter().flatten().any(is_part);
         let role =
@@ -63,9 +65,10 @@ impl RuleBuilder<'_> {
         }
     }
 
-    /// Adds the factors of a spatial dimension that a window moves over. If the window moves by several elements at a
-    /// time, these form blocks of the operand, which the window adds up as far as it reaches.
-    fn add_windowed_dim_factors(&mut self, nest: &Nest, dim: usize, position_loop: usize, window_loop: usize) {
+    /// Adds the factors of a spatial dimension over which a window moves. If the window moves by several elements at a
+    /// time, the operand's dimension is split into positions of the window and the elements of one step, which are
+    /// summed as far as the window reaches.
+    fn add_windowed_dim_factors(&mut self, nest: &LoopNest, dim: usize, position_loop: usize, window_loop: usize) {
         let (from, to) = (self.shapes[0][dim], nest.axes[position_loop].extent as usize);
         let size = nest.axes[window_loop].extent as usize;
         let out = self.dims_of_loop(nest, position_loop).into_iter().find(|at| at.0 == self.first_result());
@@ -95,7 +98,7 @@ impl RuleBuilder<'_> {
     }
 
     /// Adds the factors of a fold of windows, such as a pooling.
-    fn add_window_fold_factors(&mut self, nest: &Nest) {
+    fn add_window_fold_factors(&mut self, nest: &LoopNest) {
         let result = self.first_result();
         for (dim, &n) in self.shapes[result].iter().enumerate() {
             let terms = &nest.operands[0][dim].terms;

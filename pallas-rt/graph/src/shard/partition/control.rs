@@ -35,7 +35,7 @@ impl Partitioner<'_> {
 }
 
 /// Moves the last `captured_count` parameters of a body's graph, which are the captured ones, to the front.
-pub(crate) fn move_captured_first(mut graph: Graph, captured_count: usize) -> Graph {
+pub(crate) fn move_captured_params_first(mut graph: Graph, captured_count: usize) -> Graph {
     let own = graph.params.len() - captured_count;
     graph.params.rotate_left(own);
     graph

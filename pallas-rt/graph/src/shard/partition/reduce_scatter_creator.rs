@@ -36,7 +36,9 @@ impl Partitioner<'_> {
         // Compare the bytes that each device sends to add up along all axes at once, and to scatter first.
         let ty = self.graph().ty(var).clone();
         let part = Type::new(ty.dtype, [ty.shape.iter().product::<usize>() / product_of_sizes(&all)]);
-        let sent = |kind: CollectiveKind, axes: &[Axis], ty: &Type| self.build_collective(kind, axes).bytes_sent(ty);
+        let sent = |kind: CollectiveKind, axes: &[Axis], ty: &Type| {
+            self.build_collective(kind, axes).bytes_sent_per_device(ty)
+        };
         let at_once = sent(AllReduce(op).into(), sum_axes, &ty);
         let in_two = sent(ReduceScatter(op).into(), &all, &ty) + sent(AllReduce(op).into(), &left, &part);
         if all.is_empty() || !left.is_empty() && at_once < in_two + self.options.collective_cost_bytes {
@@ -60,7 +62,7 @@ impl Partitioner<'_> {
     /// part along axes for which `is_own` is true, all parts along others.
     fn emit_own_part(&mut self, block: Var, dim_axes: &[Vec<Axis>], is_own: impl Fn(Axis) -> bool) -> Var {
         let mut cut = |axis: &Axis| {
-            let kept = is_own(*axis).then(|| self.emit_coordinate(&[*axis]));
+            let kept = is_own(*axis).then(|| self.emit_device_coordinate(&[*axis]));
             local::DimSplit { parts: axis.len(), kept }
         };
         let cuts: Vec<Vec<local::DimSplit>> = dim_axes.iter().map(|list| list.iter().map(&mut cut).collect()).collect();

@@ -16,7 +16,7 @@ impl Partitioner<'_> {
     /// Returns the block of a value with this sharding, to which it is converted if needed.
     pub(crate) fn reshard_value(&mut self, v: Val, wanted: &Sharding) -> Var {
         // If other readers need the value too, it is first converted to the sharding that propagation found.
-        if self.found.count_readers(v) > 1 {
+        if self.found.count_partitioned_uses(v) > 1 {
             self.finalize_block(v);
         }
         self.reshard_single_use(v, wanted)
@@ -79,7 +79,7 @@ impl Partitioner<'_> {
             }
             ReshardStep::AllSlice(lists) => {
                 let coordinates: Vec<Option<Var>> =
-                    lists.iter().map(|list| (!list.is_empty()).then(|| self.emit_coordinate(list))).collect();
+                    lists.iter().map(|list| (!list.is_empty()).then(|| self.emit_device_coordinate(list))).collect();
                 let padding = self.options.padding;
                 local::slice_device_part(self.graph(), block.var, &coordinates, &local, lists, padding)
             }

@@ -17,7 +17,7 @@ use pallas_ir::{Literal, ScalarOp, StructuralOp};
 impl Partitioner<'_> {
     /// Appends a convolution both of whose operands are sharded alike along spatial dimensions, which gives partial
     /// sums, and defines the result of its node; returns false, without a change, for other convolutions.
-    pub(super) fn try_emit_spatial_conv(&mut self, node: &Node, op: &Op) -> bool {
+    pub(super) fn try_emit_spatially_sharded_conv(&mut self, node: &Node, op: &Op) -> bool {
         let Op::Structural(StructuralOp::Conv(conv)) = op else { return false };
         if conv.groups != 1 || conv.batch_groups != 1 {
             return false;
@@ -70,7 +70,7 @@ impl Partitioner<'_> {
             let block = self.graph().ty(dy).shape[to];
             let WindowDim { stride, low, spacing, .. } = windows[i];
             if !rows.is_multiple_of(product_of_sizes(&axes)) {
-                let coordinate = self.emit_coordinate(&axes);
+                let coordinate = self.emit_device_coordinate(&axes);
                 let zero = Literal::new(dy_type.dtype, 0.0);
                 dy = local::emit_fill_past_end(self.graph(), dy, to, coordinate, rows, zero);
             }

@@ -15,7 +15,7 @@ use crate::shard::propagation_program::Node;
 use pallas_ir::structural::{ArgReduce, ArgTopK, TakeAlong};
 use pallas_ir::{DType, Literal, ScalarOp, StructuralOp};
 
-/// An operation that selects positions along an axis.
+/// An argmax, argmin or top-k, which selects positions along one axis.
 struct PositionSelection {
     /// The axis along which positions are selected.
     axis: usize,
@@ -74,7 +74,7 @@ impl Partitioner<'_> {
         if parts == 1 || count > own || count * parts >= n || !is_even && last.is_none() {
             return false;
         }
-        let coordinate = self.emit_coordinate(&axes);
+        let coordinate = self.emit_device_coordinate(&axes);
         let var = match last {
             Some(last) if !is_even => local::emit_fill_past_end(self.graph(), var, axis, coordinate, n, last),
             _ => var,
@@ -84,7 +84,7 @@ impl Partitioner<'_> {
         let elements = self.graph().push_valid(StructuralOp::from(TakeAlong { axis }), &[var, positions]);
         let shape = self.graph().ty(positions).shape.clone();
         let graph = self.graph();
-        let block = graph.int(own as i64);
+        let block = graph.i32_literal(own as i64);
         let first = graph.push_valid(ScalarOp::Mul, &[coordinate, block]);
         let first = graph.broadcast(first, &shape).expect("a scalar stretches");
         let positions = graph.push_valid(ScalarOp::Add, &[positions, first]);

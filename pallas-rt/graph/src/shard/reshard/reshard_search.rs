@@ -28,7 +28,7 @@ pub(super) struct ReshardSearch<'a> {
     end: &'a [Vec<Axis>],
     /// By dimension, true if all its axes have to leave it together before others may shard it. Until then no axis is
     /// moved to it.
-    is_blocked: Vec<bool>,
+    must_be_whole: Vec<bool>,
     /// Axes along which devices have partial sums, which no step changes.
     unreduced: &'a [Axis],
     /// The steps so far, each with the sharding after it.
@@ -43,13 +43,13 @@ enum ListEnd {
 }
 
 impl<'a> ReshardSearch<'a> {
-    /// Returns the difference of the shardings `old` and `new`. `is_blocked` is true for dimensions that have to be
+    /// Returns the difference of the shardings `old` and `new`. `must_be_whole` is true for dimensions that have to be
     /// whole in between.
     pub(super) fn new(
         shape: &'a [usize],
         old: &[Vec<Axis>],
         new: &'a [Vec<Axis>],
-        is_blocked: Vec<bool>,
+        must_be_whole: Vec<bool>,
         unreduced: &'a [Axis],
     ) -> Self {
         let (from, to) = (old.concat(), new.concat());
@@ -61,7 +61,7 @@ impl<'a> ReshardSearch<'a> {
             wanted,
             current: old.to_vec(),
             end: new,
-            is_blocked,
+            must_be_whole,
             unreduced,
             steps: vec![],
         };
@@ -91,7 +91,7 @@ impl<'a> ReshardSearch<'a> {
             if slices_first {
                 self.emit_slice();
             }
-            if !self.is_blocked.contains(&true) && self.needs_permute() {
+            if !self.must_be_whole.contains(&true) && self.needs_permute() {
                 self.emit_permute();
             }
             // Axes that arrive in order first, or else a dimension would have to be permuted afterwards.
@@ -122,7 +122,7 @@ impl<'a> ReshardSearch<'a> {
     /// if it is wanted nowhere, or in a blocked dimension.
     fn wanted_position(&self, axis: Axis) -> Option<(usize, usize)> {
         let at = |axes: &Vec<Axis>| axes.iter().position(|&other| other == axis);
-        let mut open = self.wanted.iter().enumerate().filter(|(dim, _)| !self.is_blocked[*dim]);
+        let mut open = self.wanted.iter().enumerate().filter(|(dim, _)| !self.must_be_whole[*dim]);
         open.find_map(|(dim, axes)| Some((dim, at(axes)?)))
     }
 
@@ -131,9 +131,10 @@ impl<'a> ReshardSearch<'a> {
         self.steps.push((step, closed_sharding(&self.current, self.unreduced)));
     }
 
-    /// Removes the first axes of a dimension from both lists as long as they are equal.
+    /// Removes the leading axes that already shard a dimension as wanted from its lists of present and of wanted axes,
+    /// unless it has to be whole in between.
     fn drop_equal_prefixes(&mut self, dim: usize) {
-        if self.is_blocked[dim] {
+        if self.must_be_whole[dim] {
             return;
         }
         let (present, wanted) = (&mut self.present[dim], &mut self.wanted[dim]);
@@ -142,18 +143,18 @@ impl<'a> ReshardSearch<'a> {
         wanted.drain(..equal);
     }
 
-    /// Moves axes from `available` to one end of a dimension's list as long as they fit, and returns them. `room` is
-    /// the factor by which the number of blocks may still grow; axes that do not fit are skipped.
+    /// Moves axes from `available` to one end of a dimension's list as long as they fit, and returns them.
+    /// `growth_left` is the factor by which the number of blocks may still grow; axes that do not fit are skipped.
     fn place_fitting_axes(
         &mut self,
         dim: usize,
         end: ListEnd,
-        room: &mut usize,
+        growth_left: &mut usize,
         available: &mut Vec<Axis>,
     ) -> Vec<Axis> {
         let (mut taken, mut i) = (vec![], 0);
         while i < available.len() {
-            let Some((fits, rest)) = take_fitting_part(available[i], room) else {
+            let Some((fits, rest)) = take_fitting_part(available[i], growth_left) else {
                 i += 1;
                 continue;
             };
@@ -188,7 +189,7 @@ impl ReshardSearch<'_> {
             .map(|(present, wanted)| (product_of_sizes(present), product_of_sizes(wanted)));
         let mut room: Vec<usize> = blocks.map(|(present, wanted)| wanted / gcd(present, wanted)).collect();
         let mut sliced = vec![vec![]; self.rank()];
-        let open: Vec<usize> = (0..self.rank()).filter(|&dim| !self.is_blocked[dim]).collect();
+        let open: Vec<usize> = (0..self.rank()).filter(|&dim| !self.must_be_whole[dim]).collect();
         for &source in &open {
             for axis in self.axes_to_slice_at_source(source, &mut room) {
                 self.present[source].push(axis);
@@ -235,7 +236,7 @@ impl ReshardSearch<'_> {
     /// Returns the axes to slice in dimension `source`, because an all-to-all will move its last axes to a dimension
     /// where these axes are wanted directly after them. Sliced in that dimension, they would come before the axes that
     /// are moved there, and a permute would be needed.
-    fn axes_to_slice_at_source(&self, source: usize, room: &mut [usize]) -> Vec<Axis> {
+    fn axes_to_slice_at_source(&self, source: usize, growth_left: &mut [usize]) -> Vec<Axis> {
         let present = &self.present[source];
         let last = present.last().filter(|_| self.wanted[source].is_empty());
         let Some((target, index)) = last.and_then(|&axis| self.wanted_position(axis)) else { return vec![] };
@@ -252,7 +253,7 @@ impl ReshardSearch<'_> {
         if added.is_empty() || is_out_of_order || !self.shape[source].is_multiple_of(blocks) {
             return vec![];
         }
-        room[target] /= product_of_sizes(moving) * product_of_sizes(&added);
+        growth_left[target] /= product_of_sizes(moving) * product_of_sizes(&added);
         added
     }
 }
@@ -345,13 +346,13 @@ impl ReshardSearch<'_> {
                 let is_moving = |&axis: &Axis| self.wanted_position(axis).is_some_and(|(dim, _)| dim == target);
                 let count = self.present[source].iter().rev().take_while(|axis| is_moving(axis)).count();
                 let start = self.present[source].len() - count;
-                if self.is_blocked[source] && start > 0 {
+                if self.must_be_whole[source] && start > 0 {
                     break;
                 }
                 if in_order && !self.wanted[target].starts_with(&self.present[source][start..]) {
                     break;
                 }
-                self.is_blocked[source] = false;
+                self.must_be_whole[source] = false;
                 let moved = self.present[source].split_off(start);
                 remove_suffix(&mut self.current[source], &moved);
                 let mut axes = vec![];
@@ -366,17 +367,18 @@ impl ReshardSearch<'_> {
         }
     }
 
-    /// Appends a gather of the last axes of each dimension that are wanted nowhere, and unblocks all dimensions.
+    /// Appends an all-gather of the last axes of each dimension that are wanted nowhere, and of all axes of a dimension
+    /// that has to be whole in between, which it is afterwards.
     fn emit_gather(&mut self) {
         let mut gathered = vec![vec![]; self.rank()];
         for (dim, gathered) in gathered.iter_mut().enumerate() {
-            let is_kept = |&axis: &Axis| !self.is_blocked[dim] && self.wanted_position(axis).is_some();
+            let is_kept = |&axis: &Axis| !self.must_be_whole[dim] && self.wanted_position(axis).is_some();
             let kept = self.present[dim].iter().rposition(is_kept).map_or(0, |last| last + 1);
             let axes = self.present[dim].split_off(kept);
             remove_suffix(&mut self.current[dim], &axes);
             axes.into_iter().for_each(|axis| push_merged(gathered, axis));
         }
-        self.is_blocked.fill(false);
+        self.must_be_whole.fill(false);
         if gathered.iter().any(|axes| !axes.is_empty()) {
             self.push_step(ReshardStep::AllGather(gathered));
         }
@@ -388,26 +390,26 @@ fn is_either_multiple(a: usize, b: usize) -> bool {
     a.is_multiple_of(b) || b.is_multiple_of(a)
 }
 
-/// Returns the first part of an axis that fits, and what is left of the axis. `room` is the factor by which the number
-/// of blocks may still grow; it is reduced by the size of the part. Returns `None` if there is no room or the sizes do
-/// not divide each other.
-fn take_fitting_part(axis: Axis, room: &mut usize) -> Option<(Axis, Option<Axis>)> {
-    if *room <= 1 || !is_either_multiple(axis.len(), *room) {
+/// Returns the first part of an axis that fits, and what is left of the axis. `growth_left` is the factor by which the
+/// number of blocks may still grow; it is reduced by the size of the part. Returns `None` if there is no room or the
+/// sizes do not divide each other.
+fn take_fitting_part(axis: Axis, growth_left: &mut usize) -> Option<(Axis, Option<Axis>)> {
+    if *growth_left <= 1 || !is_either_multiple(axis.len(), *growth_left) {
         return None;
     }
-    if *room >= axis.len() {
-        *room /= axis.len();
+    if *growth_left >= axis.len() {
+        *growth_left /= axis.len();
         return Some((axis, None));
     }
-    let first = std::mem::replace(room, 1);
+    let first = std::mem::replace(growth_left, 1);
     Some((axis.first_part(first), Some(axis.without_first_part(first))))
 }
 
-/// Removes axes from the front of a list as long as they fit into `room`, the last one in part if it is too long;
-/// returns them.
-fn take_fitting_prefix(axes: &mut Vec<Axis>, room: &mut usize) -> Vec<Axis> {
+/// Removes axes from the front of a list as long as they fit into `growth_left`, the last one in part if it is too
+/// long; returns them.
+fn take_fitting_prefix(axes: &mut Vec<Axis>, growth_left: &mut usize) -> Vec<Axis> {
     let mut taken = vec![];
-    while let Some((fits, rest)) = axes.first().and_then(|&axis| take_fitting_part(axis, room)) {
+    while let Some((fits, rest)) = axes.first().and_then(|&axis| take_fitting_part(axis, growth_left)) {
         axes.splice(..1, rest);
         taken.push(fits);
     }
@@ -418,7 +420,7 @@ fn take_fitting_prefix(axes: &mut Vec<Axis>, room: &mut usize) -> Vec<Axis> {
 fn remove_suffix(axes: &mut Vec<Axis>, suffix: &[Axis]) {
     for &part in suffix.iter().rev() {
         if let Some(axis) = axes.pop() {
-            axes.extend(axis.prefix_without(part));
+            axes.extend(axis.prefix_without_overlap(part));
         }
     }
 }
@@ -434,9 +436,9 @@ pub(in crate::shard) fn align_axes(axes: &[Axis], others: &[Axis]) -> Vec<Axis> 
                 parts.push(axis);
                 break;
             };
-            parts.extend(axis.prefix_without(first));
+            parts.extend(axis.prefix_without_overlap(first));
             parts.extend(axis.overlap(first));
-            rest = axis.suffix_without(first);
+            rest = axis.suffix_without_overlap(first);
         }
     }
     parts

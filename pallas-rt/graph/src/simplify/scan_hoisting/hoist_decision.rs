@@ -3,7 +3,7 @@ use super::SplitScan;
 use crate::call::Scan;
 use crate::dead_code::without_dead_equations;
 use crate::graph::{Equation, Graph, Op, Var};
-use crate::transform::batched_forcing_all_results;
+use crate::transform::batched_maybe_forcing_results;
 use pallas_ir::structural::{Cast, Reduce};
 use pallas_ir::{DType, ScalarOp, StructuralOp};
 use std::collections::BTreeSet;
@@ -59,24 +59,24 @@ pub(super) struct PhaseAssignment<'b> {
 }
 
 impl<'b> PhaseAssignment<'b> {
-    /// Decides for a scan with this body; with `at_any_operation` any operation may move out of the loop, else only
-    /// products with what they need. Returns `None` if values of the body are too large for `at_any_operation`, or if
-    /// the scan carries nothing but sums.
-    pub(super) fn new(scan: &'b Scan, body: &'b Graph, at_any_operation: bool) -> Option<PhaseAssignment<'b>> {
+    /// Decides for a scan with this body; with `allows_any_operation` any operation may move out of the loop, else only
+    /// products with what they need. Returns `None` if values of the body are too large for `allows_any_operation`, or
+    /// if the scan carries nothing but sums.
+    pub(super) fn new(scan: &'b Scan, body: &'b Graph, allows_any_operation: bool) -> Option<PhaseAssignment<'b>> {
         let count = body.types.len();
         let definitions = body.definitions();
         let (when, differs, constant) = (vec![LoopPhase::Within; count], vec![false; count], vec![false; count]);
         let mut own = PhaseAssignment { scan, body, definitions, when, differs, constant, sums: vec![] };
-        own.mark_before_loop(at_any_operation);
+        own.mark_before_loop(allows_any_operation);
         let is_small = |v: Var| body.ty(v).elements() <= MAX_SPLIT_BODY_ELEMENTS;
         let mut steps =
             (0..count as u32).map(Var).filter(|v| own.differs[v.index()] || own.when[v.index()] == LoopPhase::Within);
-        if at_any_operation && !steps.all(is_small) {
+        if allows_any_operation && !steps.all(is_small) {
             return None;
         }
-        own.mark_carried_sums(at_any_operation);
+        own.mark_carried_sums(allows_any_operation);
         (own.sums.len() < scan.carried).then_some(())?;
-        own.mark_after_loop(at_any_operation);
+        own.mark_after_loop(allows_any_operation);
         Some(own)
     }
 
@@ -96,7 +96,7 @@ impl<'b> PhaseAssignment<'b> {
     }
 
     /// Returns true for an operation that can be done for all steps at once.
-    fn can_move_out(&self, e: &Equation) -> bool {
+    fn can_move_out_of_loop(&self, e: &Equation) -> bool {
         use StructuralOp as S;
         match &e.op {
             Op::Literal(_) | Op::Scalar(_) => true,
@@ -121,9 +121,9 @@ impl<'b> PhaseAssignment<'b> {
         }
     }
 
-    /// Marks the values that do not depend on carried values as computed before the loop; without `at_any_operation`,
-    /// of those that differ between steps only products and what they are computed from.
-    fn mark_before_loop(&mut self, at_any_operation: bool) {
+    /// Marks values that do not depend on carried values as computed before the loop. Without `allows_any_operation`,
+    /// values that differ between steps are only marked if they are products, or if products are computed from them.
+    fn mark_before_loop(&mut self, allows_any_operation: bool) {
         let (fixed, arrays) = (self.scan.captured, self.scan.captured + self.scan.carried);
         for (i, p) in self.body.params.iter().enumerate() {
             if i < fixed || i >= arrays {
@@ -132,14 +132,14 @@ impl<'b> PhaseAssignment<'b> {
             }
         }
         for e in &self.body.equations {
-            if self.can_move_out(e) && e.args.iter().all(|&a| self.is_in_phase(a, LoopPhase::Before)) {
+            if self.can_move_out_of_loop(e) && e.args.iter().all(|&a| self.is_in_phase(a, LoopPhase::Before)) {
                 let r = e.result().index();
                 self.when[r] = LoopPhase::Before;
                 self.differs[r] = e.args.iter().any(|a| self.differs[a.index()]);
                 self.constant[r] = e.args.iter().all(|a| self.constant[a.index()]);
             }
         }
-        if at_any_operation {
+        if allows_any_operation {
             return;
         }
         // Keep only products, and what they are computed from.
@@ -158,9 +158,9 @@ impl<'b> PhaseAssignment<'b> {
     }
 
     /// Finds the carried values that are sums over the steps, and marks the values between what is summed and the sum
-    /// with [`LoopPhase::Never`], because such a sum is computed over all steps at once. Without `at_any_operation`
+    /// with [`LoopPhase::Never`], because such a sum is computed over all steps at once. Without `allows_any_operation`
     /// only sums of products count.
-    fn mark_carried_sums(&mut self, at_any_operation: bool) {
+    fn mark_carried_sums(&mut self, allows_any_operation: bool) {
         let body = self.body;
         let mut uses = vec![0usize; body.types.len()];
         body.equations.iter().flat_map(|e| &e.args).chain(&body.results).for_each(|v| uses[v.index()] += 1);
@@ -178,8 +178,9 @@ impl<'b> PhaseAssignment<'b> {
             while let Some(e) = self.definition(of[0]).filter(|e| of.len() == 1 && uses[e.result().index()] == 1) {
                 match &e.op {
                     Op::Structural(StructuralOp::Transpose(_) | StructuralOp::Reshape(_)) => {}
-                    Op::Structural(StructuralOp::Cast(Cast { to })) if is_narrower(*to, body.ty(e.args[0]).dtype) => {}
-                    Op::Structural(StructuralOp::Dot(_)) if self.can_move_out(e) => {}
+                    Op::Structural(StructuralOp::Cast(Cast { to }))
+                        if is_narrowing_float_cast(*to, body.ty(e.args[0]).dtype) => {}
+                    Op::Structural(StructuralOp::Dot(_)) if self.can_move_out_of_loop(e) => {}
                     Op::Structural(StructuralOp::Reduce(Reduce { op: ScalarOp::Add, keep: false, .. })) => {}
                     _ => break,
                 }
@@ -193,7 +194,7 @@ impl<'b> PhaseAssignment<'b> {
                 }
             }
             let is_product = path.first().is_some_and(|e| self.count_multiply_adds(e).is_some());
-            if at_any_operation || is_product {
+            if allows_any_operation || is_product {
                 let gone = path.iter().map(Equation::result).chain([r]);
                 gone.for_each(|v| self.when[v.index()] = LoopPhase::Never);
                 self.sums.push(CarriedSum { carried, path, of });
@@ -201,14 +202,15 @@ impl<'b> PhaseAssignment<'b> {
         }
     }
 
-    /// Returns true for a carried value that is not one of the sums.
+    /// Returns true if the carried value with this number stays in the loop, as it is no sum that can be computed over
+    /// all steps at once.
     fn stays_carried(&self, carried: usize) -> bool {
         !self.sums.iter().any(|sum| sum.carried == carried)
     }
 
-    /// Marks the values that carried values do not need as computed after the loop; without `at_any_operation`, only
-    /// products and what depends on them.
-    fn mark_after_loop(&mut self, at_any_operation: bool) {
+    /// Marks the values that carried values do not need as computed after the loop; without `allows_any_operation`,
+    /// only products and what depends on them.
+    fn mark_after_loop(&mut self, allows_any_operation: bool) {
         let body = self.body;
         let mut is_needed = vec![false; body.types.len()];
         let carried = (0..self.scan.carried).filter(|&k| self.stays_carried(k));
@@ -217,13 +219,13 @@ impl<'b> PhaseAssignment<'b> {
             if !self.is_in_phase(e.results[0], LoopPhase::Within) {
                 continue;
             }
-            if !self.can_move_out(e) || e.results.iter().any(|r| is_needed[r.index()]) {
+            if !self.can_move_out_of_loop(e) || e.results.iter().any(|r| is_needed[r.index()]) {
                 e.args.iter().for_each(|a| is_needed[a.index()] = true);
             } else {
                 self.when[e.result().index()] = LoopPhase::After;
             }
         }
-        if at_any_operation {
+        if allows_any_operation {
             return;
         }
         // Keep only products, and what depends on them.
@@ -259,12 +261,12 @@ impl<'b> PhaseAssignment<'b> {
         self.constant[e.results[0].index()] || matches!(e.op, Op::Structural(Broadcast(_) | Reshape(_)))
     }
 
-    /// Adds a value from an earlier time to `inputs`, or the equations that compute it again to `again`.
+    /// Adds a value from an earlier time to `inputs`, or the equations that compute it again to `recomputed`.
     fn add_demanded_value(
         &self,
         v: Var,
         phase: LoopPhase,
-        again: &mut Vec<Equation>,
+        recomputed: &mut Vec<Equation>,
         inputs: &mut Vec<Var>,
         seen: &mut BTreeSet<Var>,
     ) {
@@ -274,9 +276,9 @@ impl<'b> PhaseAssignment<'b> {
         match self.definition(v).filter(|e| self.is_recomputed(e)) {
             Some(e) => {
                 for &a in e.args.iter().filter(|&&a| !self.is_in_phase(a, phase)) {
-                    self.add_demanded_value(a, phase, again, inputs, seen);
+                    self.add_demanded_value(a, phase, recomputed, inputs, seen);
                 }
-                again.push(e.clone());
+                recomputed.push(e.clone());
             }
             None => inputs.push(v),
         }
@@ -333,11 +335,11 @@ impl<'b> PhaseAssignment<'b> {
         }
 
         let which: Vec<bool> = before.params.iter().map(|p| self.differs[p.index()]).collect();
-        let (all_before, has) = batched_forcing_all_results(&before, &which, scan.length, false).ok()?;
+        let (all_before, has) = batched_maybe_forcing_results(&before, &which, scan.length, false).ok()?;
         debug_assert!(before.results.iter().zip(has).all(|(v, has)| self.differs[v.index()] == has));
         let which: Vec<bool> =
             after.params.iter().map(|&v| self.is_in_phase(v, LoopPhase::Within) || self.differs[v.index()]).collect();
-        let (all_after, _) = batched_forcing_all_results(&after, &which, scan.length, true).ok()?;
+        let (all_after, _) = batched_maybe_forcing_results(&after, &which, scan.length, true).ok()?;
         Some(SplitScan {
             captured: captured.len(),
             inits: carried,
@@ -354,6 +356,6 @@ impl<'b> PhaseAssignment<'b> {
 }
 
 /// Returns true if a cast between floats only drops digits, so that it can follow a sum instead of preceding it.
-fn is_narrower(to: DType, from: DType) -> bool {
+fn is_narrowing_float_cast(to: DType, from: DType) -> bool {
     from.is_float() && to.is_float() && from.bytes() >= to.bytes()
 }

@@ -129,7 +129,8 @@ fn merge_equal_operands(scan: &Scan, args: &[Var]) -> (Scan, Vec<Var>) {
     (scan, own)
 }
 
-/// Splits a scan, at any operation or at products only; `None` if it stays as it is.
+/// Splits a scan into graphs before, in and after the loop: at any operation if that gains something, else at products
+/// only; `None` if neither does.
 fn try_split_scan(scan: &Scan) -> Option<SplitScan> {
     let passes = [
         without_dead_equations,

@@ -1,7 +1,7 @@
 //! Translates a kernel's loads and stores to dynamic windows of arrays that are padded by margins.
-use super::ranges::{view_axes, view_spans, view_starts};
+use super::ranges::{view_axis_by_array_axis, view_spans, view_starts};
 use super::{KernelToGraph, ValueKey, counter_type};
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::dynamic::{DynamicSlice, DynamicUpdateSlice};
 use crate::graph::Var;
 use pallas_ir::structural::{Iota, Reshape, Slice};
@@ -31,7 +31,7 @@ impl KernelToGraph<'_> {
             }
             all.push(match position {
                 Some(position) => self.push_plus_constant(position, start.offset)?,
-                None => self.int(start.offset),
+                None => self.push_int_constant(start.offset),
             });
         }
         Ok(all)
@@ -68,7 +68,7 @@ impl KernelToGraph<'_> {
         if self.innermost_graph().ty(x).shape == shape {
             return Ok(x);
         }
-        self.push(StructuralOp::from(Reshape { to: dims(shape) }), &[x])
+        self.push(StructuralOp::from(Reshape { to: constant_dims(shape) }), &[x])
     }
 
     /// Translates a load of a view; `args` are the translated arguments of the instruction, of which a masked load has
@@ -84,11 +84,11 @@ impl KernelToGraph<'_> {
         let memory = self.var_in_innermost_graph(ValueKey::Memory(from));
         let window = self.push_view_window(from, view, &inst.args, false)?;
         let mut x = self.push_window_read(memory, &window)?;
-        let axes = view_axes(self.kernel, from, view);
+        let axes = view_axis_by_array_axis(self.kernel, from, view);
         let sizes: Vec<usize> = axes.iter().map(|axis| axis.map_or(1, |axis| view.axes[axis].size)).collect();
         if sizes != window.sizes {
             let stride = axes.iter().map(|axis| axis.map_or(1, |axis| view.axes[axis].stride)).collect();
-            let op = Slice { start: vec![0; sizes.len()], size: dims(&sizes), stride };
+            let op = Slice { start: vec![0; sizes.len()], size: constant_dims(&sizes), stride };
             x = self.push(StructuralOp::from(op), &[x])?;
         }
         let shape = view.shape();
@@ -98,7 +98,7 @@ impl KernelToGraph<'_> {
         if !is_input && self.ranges.margins[from.index()].iter().any(|margin| *margin != (0, 0)) {
             let inside = self.inside_array_masks(from, view, &inst.args)?;
             let fill = self.fill_value(from);
-            let fill = self.splat(fill, &shape);
+            let fill = self.push_splat(fill, &shape);
             for (_, inside) in inside {
                 let inside = self.innermost_graph().broadcast(inside, &shape)?;
                 x = self.push(ScalarOp::Select, &[inside, x, fill])?;
@@ -124,7 +124,7 @@ impl KernelToGraph<'_> {
     ) -> Result<(), Diag> {
         let memory = self.var_in_innermost_graph(ValueKey::Memory(to));
         let window = self.push_view_window(to, view, &inst.args[1..], true)?;
-        let axes = view_axes(self.kernel, to, view);
+        let axes = view_axis_by_array_axis(self.kernel, to, view);
         let axis_of = |axis: &Option<usize>| axis.map_or((1, 1), |axis| (view.axes[axis].size, view.axes[axis].stride));
         let (sizes, strides): (Vec<usize>, Vec<i64>) = axes.iter().map(axis_of).unzip();
         let mut x = self.push_reshape(args[0], &sizes)?;
@@ -136,9 +136,9 @@ impl KernelToGraph<'_> {
             x = self.repeat_elements(x, axis, stride as usize)?;
             let shape = self.innermost_graph().ty(x).shape.clone();
             let number = self.push_axis_iota(axis, &shape)?;
-            let stride = self.splat(Literal::int(DType::I32, stride), &shape);
+            let stride = self.push_splat(Literal::int(DType::I32, stride), &shape);
             let within = self.push(ScalarOp::Rem, &[number, stride])?;
-            let zero = self.splat(Literal::int(DType::I32, 0), &shape);
+            let zero = self.push_splat(Literal::int(DType::I32, 0), &shape);
             let is_first = self.push(ScalarOp::Eq, &[within, zero])?;
             mask = Some(match mask {
                 Some(mask) => {
@@ -172,7 +172,7 @@ impl KernelToGraph<'_> {
 
     /// Returns an array of a shape that has each element's index along an axis.
     fn push_axis_iota(&mut self, axis: usize, shape: &[usize]) -> Result<Var, Diag> {
-        self.push(StructuralOp::from(Iota { shape: dims(shape), axis, dtype: DType::I32 }), &[])
+        self.push(StructuralOp::from(Iota { shape: constant_dims(shape), axis, dtype: DType::I32 }), &[])
     }
 
     /// Returns for each axis of the array a bool tile that is true where the view's positions lie inside of the array,
@@ -187,7 +187,7 @@ impl KernelToGraph<'_> {
         let positions = self.push_view_position(of, view, args)?;
         let rank = view.shape().len();
         let (mut all, mut kept) = (vec![], 0);
-        for (axis, own) in view_axes(self.kernel, of, view).into_iter().enumerate() {
+        for (axis, own) in view_axis_by_array_axis(self.kernel, of, view).into_iter().enumerate() {
             let own = own.map(|own| view.axes[own]).filter(|own| own.kept);
             let (at, mut shape) = (own.map(|_| kept), vec![1; rank]);
             if let Some(own) = own {
@@ -196,12 +196,12 @@ impl KernelToGraph<'_> {
             let mut position = self.innermost_graph().broadcast(positions[axis], &shape)?;
             if let Some((at, own)) = at.zip(own) {
                 let number = self.push_axis_iota(at, &shape)?;
-                let stride = self.splat(Literal::int(DType::I32, own.stride), &shape);
+                let stride = self.push_splat(Literal::int(DType::I32, own.stride), &shape);
                 let distance = self.push(ScalarOp::Mul, &[number, stride])?;
                 position = self.push(ScalarOp::Add, &[position, distance])?;
             }
             let n = self.sizes.shapes[of.index()][axis] as i64;
-            let [zero, n] = [0, n].map(|n| self.splat(Literal::int(DType::I32, n), &shape));
+            let [zero, n] = [0, n].map(|n| self.push_splat(Literal::int(DType::I32, n), &shape));
             let not_before = self.push(ScalarOp::Ge, &[position, zero])?;
             let not_after = self.push(ScalarOp::Lt, &[position, n])?;
             all.push((at, self.push(ScalarOp::BitAnd, &[not_before, not_after])?));
@@ -209,7 +209,8 @@ impl KernelToGraph<'_> {
         Ok(all)
     }
 
-    /// Returns a bool tile for the query of valid elements along one axis of a loaded view.
+    /// Returns a bool tile that is true where the positions of a loaded view along `axis` lie inside of the operand's
+    /// array, and has extent 1 along other axes.
     pub(super) fn translate_valid(
         &mut self,
         of: OperandId,

@@ -136,11 +136,11 @@ impl KernelToGraph<'_> {
         let point = |own: &Self, i: usize| own.ranges.constant_value(inst.args[i]);
         let known = point(self, 0).zip(point(self, 1)).zip(point(self, 2)).filter(|(_, step)| *step > 0);
         let turns = match known {
-            Some(((low, high), step)) => self.int(((high - low).max(0) + step - 1) / step),
+            Some(((low, high), step)) => self.push_int_constant(((high - low).max(0) + step - 1) / step),
             None => self.push_iteration_count(args)?,
         };
         let outside = self.assign_value_keys(&[turns, args[0], args[2]]);
-        let zero = self.int(0);
+        let zero = self.push_int_constant(0);
         let mut state = [&[zero], &args[3..]].concat();
         state.extend(self.operand_memories(&stored));
         let carried = args.len() - 3;
@@ -192,7 +192,7 @@ impl KernelToGraph<'_> {
         let before = self.push_plus_constant(distance, -1)?;
         let whole = self.push(ScalarOp::Div, &[before, args[2]])?;
         let turns = self.push_plus_constant(whole, 1)?;
-        let (is_any, zero) = (self.push(ScalarOp::Lt, &[args[0], args[1]])?, self.int(0));
+        let (is_any, zero) = (self.push(ScalarOp::Lt, &[args[0], args[1]])?, self.push_int_constant(0));
         self.push(ScalarOp::Select, &[is_any, turns, zero])
     }
 

@@ -16,7 +16,7 @@ mod control;
 mod ranges;
 
 use super::TransformError;
-use crate::build::dims;
+use crate::build::constant_dims;
 use crate::call::{ClosedCall, KernelCall, Print};
 use crate::dead_code::without_dead_equations;
 use crate::graph::{Graph, Op, Var};
@@ -41,7 +41,7 @@ pub fn without_kernels(graph: &Graph) -> Result<Graph, TransformError> {
             Some(kernel) => {
                 ClosedCall(kernel_to_graph(kernel).map_err(|diag| TransformError { at: e.loc, diag })?).into()
             }
-            None => call.try_map(without_kernels)?.into(),
+            None => call.try_map_graphs(without_kernels)?.into(),
         };
     }
     Ok(own)
@@ -137,10 +137,10 @@ impl KernelToGraph<'_> {
                     x
                 }
                 OperandKind::Output { alias: Some(alias), .. } => given[alias],
-                OperandKind::Output { empty, .. } => self.splat(*empty, &self.sizes.shapes[id.index()].clone()),
+                OperandKind::Output { empty, .. } => self.push_splat(*empty, &self.sizes.shapes[id.index()].clone()),
                 // The initial elements of scratch are undefined.
                 OperandKind::Scratch => {
-                    self.splat(Literal::int(operand.dtype, 0), &self.sizes.shapes[id.index()].clone())
+                    self.push_splat(Literal::int(operand.dtype, 0), &self.sizes.shapes[id.index()].clone())
                 }
                 OperandKind::Param => continue,
             };
@@ -154,7 +154,7 @@ impl KernelToGraph<'_> {
             let x = self.var_in_innermost_graph(ValueKey::Memory(id));
             let (margins, shape) = (&self.ranges.margins[id.index()], &self.sizes.shapes[id.index()]);
             let start: Vec<i64> = margins.iter().map(|(low, _)| *low as i64).collect();
-            let cut = Slice { start, size: dims(shape), stride: vec![1; shape.len()] };
+            let cut = Slice { start, size: constant_dims(shape), stride: vec![1; shape.len()] };
             let is_padded = margins.iter().any(|margin| *margin != (0, 0));
             let result = if is_padded { self.push(StructuralOp::from(cut), &[x])? } else { x };
             self.innermost_graph().results.push(result);
@@ -170,7 +170,7 @@ impl KernelToGraph<'_> {
         if margins.iter().all(|margin| *margin == (0, 0)) {
             return Ok(x);
         }
-        let side = |of: fn(&(usize, usize)) -> usize| dims(&margins.iter().map(of).collect::<Vec<usize>>());
+        let side = |of: fn(&(usize, usize)) -> usize| constant_dims(&margins.iter().map(of).collect::<Vec<usize>>());
         let op = Pad { low: side(|m| m.0), high: side(|m| m.1) };
         let fill = self.fill_value(id);
         let fill = self.innermost_graph().literal(fill);
@@ -190,13 +190,13 @@ impl KernelToGraph<'_> {
             1 => self.translate_program(None),
             _ => {
                 let stored = self.stored_operands(&[kernel.body]);
-                let zero = self.int(0);
+                let zero = self.push_int_constant(0);
                 let mut state = vec![zero];
                 state.extend(stored.iter().map(|&id| self.var_in_innermost_graph(ValueKey::Memory(id))));
                 let last = self.push_while(
                     &state,
                     |own, state| {
-                        let total = own.int(total);
+                        let total = own.push_int_constant(total);
                         own.push(ScalarOp::Lt, &[state[0], total])
                     },
                     |own, state| {
@@ -231,7 +231,7 @@ impl KernelToGraph<'_> {
                     let behind = self.push_with_constant(ScalarOp::Div, number, after)?;
                     if outer > 1 { self.push_with_constant(ScalarOp::Rem, behind, n)? } else { behind }
                 }
-                _ => self.int(0),
+                _ => self.push_int_constant(0),
             };
             self.define_key(ValueKey::ProgramId(axis), index);
             after *= n;
@@ -264,7 +264,7 @@ impl KernelToGraph<'_> {
         let (low, high) = clamped_block_range(block, axis_extent);
         let mut index = index;
         if self.ranges.bounds_of(yielded).is_none_or(|(a, b)| a < low || b > high) {
-            let (low, high) = (self.int(low), self.int(high));
+            let (low, high) = (self.push_int_constant(low), self.push_int_constant(high));
             index = self.push(ScalarOp::Clamp, &[index, low, high])?;
         }
         match block {
@@ -365,11 +365,11 @@ impl KernelToGraph<'_> {
         self.innermost_graph().push(op, args)
     }
 
-    fn int(&mut self, n: i64) -> Var {
-        self.innermost_graph().int(n)
+    fn push_int_constant(&mut self, n: i64) -> Var {
+        self.innermost_graph().i32_literal(n)
     }
 
-    fn splat(&mut self, x: Literal, shape: &[usize]) -> Var {
+    fn push_splat(&mut self, x: Literal, shape: &[usize]) -> Var {
         self.innermost_graph().splat(x, shape)
     }
 
@@ -378,7 +378,7 @@ impl KernelToGraph<'_> {
         if n == 1 && matches!(op, ScalarOp::Mul | ScalarOp::Div) {
             return Ok(x);
         }
-        let n = self.int(n);
+        let n = self.push_int_constant(n);
         self.push(op, &[x, n])
     }
 
@@ -388,7 +388,7 @@ impl KernelToGraph<'_> {
 
     /// Broadcasts `x` to a shape: axis `i` of `x` becomes `axes[i]` of the result, and has its extent or 1.
     fn push_broadcast(&mut self, x: Var, shape: &[usize], axes: Vec<usize>) -> Result<Var, Diag> {
-        self.push(StructuralOp::from(Broadcast { to: dims(shape), dims: axes }), &[x])
+        self.push(StructuralOp::from(Broadcast { to: constant_dims(shape), dims: axes }), &[x])
     }
 }
 

@@ -197,7 +197,7 @@ pub(super) fn view_starts(kernel: &Kernel, of: OperandId, view: &View, args: &[V
 }
 
 /// Returns for each axis of the array the index of its entry in the view; `None` for an axis that the block squeezes.
-pub(super) fn view_axes(kernel: &Kernel, of: OperandId, view: &View) -> Vec<Option<usize>> {
+pub(super) fn view_axis_by_array_axis(kernel: &Kernel, of: OperandId, view: &View) -> Vec<Option<usize>> {
     let mut next = 0..;
     let block = &kernel.operand(of).block;
     block.iter().map(|b| if view.frame == ViewFrame::Block && !b.is_kept() { None } else { next.next() }).collect()
@@ -215,5 +215,5 @@ pub(super) fn view_spans(kernel: &Kernel, of: OperandId, view: &View, is_store: 
             n => (n - 1) * stride + 1,
         }
     };
-    view_axes(kernel, of, view).into_iter().map(reach).collect()
+    view_axis_by_array_axis(kernel, of, view).into_iter().map(reach).collect()
 }

@@ -2,7 +2,7 @@
 pub(crate) mod shaped;
 
 use pallas_ir::emit::{Term, ValueId};
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::{DType, E, Elem, ElementFunction, ElementOperands, OpVisitor, RuleBackend, ScalarOp, Slice, SliceMut};
 use std::cell::RefCell;
 
@@ -44,13 +44,13 @@ pub(crate) fn apply(op: ScalarOp, args: &[&[f64]]) -> Vec<f64> {
 fn one(op: ScalarOp, args: &[f64]) -> f64 {
     let floats: Vec<[f64; 1]> = args.iter().map(|&x| [x]).collect();
     let bools: Vec<[bool; 1]> = args.iter().map(|&x| [x != 0.0]).collect();
-    let strip = |(i, (_, ty)): (usize, &(&str, Ty))| match ty {
-        Ty::Is(DType::Bool) => Slice::Bool(&bools[i]),
-        Ty::Is(_) | Ty::T => Slice::F64(&floats[i]),
+    let strip = |(i, (_, ty)): (usize, &(&str, SignatureType))| match ty {
+        SignatureType::Is(DType::Bool) => Slice::Bool(&bools[i]),
+        SignatureType::Is(_) | SignatureType::T => Slice::F64(&floats[i]),
     };
     let strips: Vec<Slice<'_>> = op.row().operands.iter().enumerate().map(strip).collect();
     let (mut float, mut bool) = ([0.0], [false]);
-    let returns_bool = op.row().result == Ty::Is(DType::Bool);
+    let returns_bool = op.row().result == SignatureType::Is(DType::Bool);
     let out = if returns_bool { SliceMut::Bool(&mut bool) } else { SliceMut::F64(&mut float) };
     let lane = Strip { args: &strips, out, fast: false };
     if op.visit(DType::F64, lane).is_none() {

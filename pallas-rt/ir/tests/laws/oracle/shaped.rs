@@ -1,7 +1,7 @@
 //! An eager builder over arrays of `f64`: each structural operation is computed from its access form.
 use pallas_ir::emit::{Term, ValueId};
-use pallas_ir::structural::{Nest, RuleOperand, SortOrder, WindowAxis, Windows};
-use pallas_ir::{Access, DType, Dim, E, Facts, RuleBackend, ScalarOp, StructuralOp};
+use pallas_ir::structural::{IndexedWindows, LoopNest, RuleOperand, SortOrder, WindowAxis};
+use pallas_ir::{AccessForm, DType, Dim, E, Facts, RuleBackend, ScalarOp, StructuralOp};
 use std::cell::RefCell;
 
 /// Shape, elements in row-major order, element type.
@@ -76,7 +76,7 @@ fn elementwise(op: ScalarOp, args: &[&Value]) -> Value {
     let stretch = |a: &&Value| -> Vec<f64> { coordinates(&sizes).iter().map(|at| element(a, at)).collect() };
     let args_of: Vec<Vec<f64>> = args.iter().map(stretch).collect();
     let types: Vec<DType> = args.iter().map(|a| a.dtype).collect();
-    let dtype = op.infer(&types).unwrap_or_else(|e| panic!("{op} of {types:?}: {e}"));
+    let dtype = op.infer_dtype(&types).unwrap_or_else(|e| panic!("{op} of {types:?}: {e}"));
     let data = super::apply(op, &args_of.iter().map(|x| &x[..]).collect::<Vec<_>>());
     Value { shape, data, dtype }
 }
@@ -103,7 +103,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
     let access = op.access(&shapes);
     let element = |c: &Vec<usize>| -> f64 {
         match &access {
-            Access::Map(pieces) => {
+            AccessForm::Map(pieces) => {
                 let holds = |axis: usize, lo: &Dim, hi: &Dim| (number(lo)..number(hi)).contains(&c[axis]);
                 let piece = pieces.iter().find(|p| p.bounds.iter().all(|(a, lo, hi)| holds(*a, lo, hi)));
                 let piece = piece.expect("pieces cover the result");
@@ -113,8 +113,8 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 };
                 at(piece.operand, &piece.index.iter().map(coordinate).collect::<Vec<_>>())
             }
-            Access::Flat => args[0].data[flat(&sizes, c)],
-            Access::Contract { batch, contract } => {
+            AccessForm::Flat => args[0].data[flat(&sizes, c)],
+            AccessForm::Contract { batch, contract } => {
                 let inner: Vec<usize> = contract.iter().map(|p| own[0][p.0]).collect();
                 let used = |side: usize, axis: usize| batch.iter().chain(contract).any(|p| [p.0, p.1][side] == axis);
                 let place = |side: usize, k: &[usize]| -> Vec<usize> {
@@ -128,7 +128,7 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 };
                 coordinates(&inner).iter().map(|k| at(0, &place(0, k)) * at(1, &place(1, k))).sum()
             }
-            Access::Fold { op, axes } => {
+            AccessForm::Fold { op, axes } => {
                 let inner: Vec<usize> = axes.iter().map(|&a| own[0][a]).collect();
                 let element = |k: &Vec<usize>| {
                     let mut full = restored(c, axes);
@@ -137,30 +137,30 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 };
                 coordinates(&inner).iter().map(element).reduce(|a, b| one(*op, a, b)).expect("not empty")
             }
-            Access::Nest(nest) => {
+            AccessForm::Nest(nest) => {
                 let start = nest.op.neutral(DType::F64).expect("a monoid").as_f64();
                 let extents: Vec<usize> = nest.axes.iter().map(|axis| axis.extent as usize).collect();
                 let term = |at: Vec<usize>| {
                     let at: Vec<i64> = at.iter().map(|&i| i as i64).collect();
-                    let to = Nest::flat_index(&nest.result, &at, &sizes)?;
+                    let to = LoopNest::flat_index(&nest.result, &at, &sizes)?;
                     let read =
-                        |(i, place): (usize, &Vec<_>)| Some(args[i].data[Nest::flat_index(place, &at, &own[i])?]);
+                        |(i, place): (usize, &Vec<_>)| Some(args[i].data[LoopNest::flat_index(place, &at, &own[i])?]);
                     (to == flat(&sizes, c))
                         .then(|| nest.operands.iter().enumerate().map(read).product::<Option<f64>>())?
                 };
                 coordinates(&extents).into_iter().filter_map(term).fold(start, |a, b| one(nest.op, a, b))
             }
-            Access::Scan { op, axis, reverse } => {
+            AccessForm::Scan { op, axis, reverse } => {
                 let all = line(c, *axis, own[0][*axis]);
                 let part = if *reverse { &all[c[*axis]..] } else { &all[..=c[*axis]] };
                 part.iter().copied().reduce(|a, b| one(*op, a, b)).expect("not empty")
             }
-            Access::Arg { max, axis } => {
+            AccessForm::Arg { max, axis } => {
                 let all = line(&restored(c, &[*axis]), *axis, own[0][*axis]);
                 let better = |a: f64, b: f64| if *max { a > b } else { a < b };
                 (1..all.len()).fold(0, |best, i| if better(all[i], all[best]) { i } else { best }) as f64
             }
-            Access::Gather { windows, .. } => {
+            AccessForm::Gather { windows, .. } => {
                 let starts = starts(windows, &own[1], &args[1].data, c);
                 let position = |(a, w): (usize, &WindowAxis)| {
                     let start = w.start.map_or(0, |k| starts[k].clamp(0, (own[0][a] - number(&w.size)) as i64));
@@ -168,8 +168,8 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 };
                 at(0, &windows.axes.iter().enumerate().map(position).collect::<Vec<_>>())
             }
-            Access::Scatter { .. } => unreachable!("made as a whole"),
-            Access::Sort { axis, order, positions } => {
+            AccessForm::Scatter { .. } => unreachable!("made as a whole"),
+            AccessForm::Sort { axis, order, positions } => {
                 let all = line(c, *axis, own[0][*axis]);
                 let mut sorted: Vec<usize> = (0..all.len()).collect();
                 sorted.sort_by(|&a, &b| match order {
@@ -179,34 +179,34 @@ pub(crate) fn structural(op: &StructuralOp, args: &[&Value]) -> Value {
                 let k = sorted[c[*axis]];
                 if *positions { k as f64 } else { all[k] }
             }
-            Access::Iota { axis } => c[*axis] as f64,
-            Access::Cast => {
+            AccessForm::Iota { axis } => c[*axis] as f64,
+            AccessForm::Cast => {
                 let x = at(0, c);
                 if dtype.is_float() { x } else { x.trunc() }
             }
-            Access::Bitcast => f64::from((at(0, c) as f32).to_bits()),
-            Access::Powi(n) => at(0, c).powi(*n),
+            AccessForm::Bitcast => f64::from((at(0, c) as f32).to_bits()),
+            AccessForm::Powi(n) => at(0, c).powi(*n),
         }
     };
     let data = match &access {
-        Access::Scatter { windows, op } => scattered(windows, *op, args, &own),
+        AccessForm::Scatter { windows, op } => scattered(windows, *op, args, &own),
         _ => coordinates(&sizes).iter().map(element).collect(),
     };
     Value { shape, data, dtype }
 }
 
 /// The start vector at a position of the windows' array.
-fn starts(windows: &Windows, index: &[usize], data: &[f64], at: &[usize]) -> Vec<i64> {
+fn starts(windows: &IndexedWindows, index: &[usize], data: &[f64], at: &[usize]) -> Vec<i64> {
     let start = |k: usize| {
         let mut own = windows.index.iter().map(|&axis| at[axis]);
         let position = |axis| if Some(axis) == windows.vector { k } else { own.next().expect("one per axis") };
         data[flat(index, &(0..index.len()).map(position).collect::<Vec<_>>())] as i64
     };
-    (0..windows.start_count()).map(start).collect()
+    (0..windows.start_vector_length()).map(start).collect()
 }
 
 /// A scatter: position after position, each with all elements of its window.
-fn scattered(windows: &Windows, op: Option<ScalarOp>, args: &[&Value], own: &[Vec<usize>]) -> Vec<f64> {
+fn scattered(windows: &IndexedWindows, op: Option<ScalarOp>, args: &[&Value], own: &[Vec<usize>]) -> Vec<f64> {
     let mut out = args[0].data.clone();
     let mut order = coordinates(&own[2]);
     order.sort_by_key(|at| windows.index.iter().map(|&axis| at[axis]).collect::<Vec<_>>());

@@ -4,7 +4,7 @@ use pallas_graph::mesh::{
     Mesh, MeshSharding, PropagationBarrier, PropagationDirection, Sharding, ShardingConstraint, ShardingGroup,
 };
 use pallas_graph::{DynamicSlice, DynamicUpdateSlice, Graph, Op, OptimizationBarrier, StopGradient, Var, verify};
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::structural::{Broadcast, Cast, Cumulative, RandomKernelGenerator, Reduce, Reshape, Slice};
 use pallas_ir::{Literal, ScalarOp, StructuralOp, Type};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl RandomKernelGenerator for Offer<'_> {
         let v = self.pool.graph.literal(x);
         self.args.push((v, true));
     }
-    fn clamp_operand(&mut self, end: usize) {
+    fn clamp_last_operand(&mut self, end: usize) {
         let Some((last, exact)) = self.args.pop() else { return };
         let ty = self.pool.graph.ty(last).clone();
         let bound = |graph: &mut Graph, n: i64| graph.splat(Literal::int(ty.dtype, n), &ty.shape);
@@ -146,7 +146,7 @@ impl Pool {
         let Type { dtype, shape } = self.graph.ty(first.0).clone();
         let mut args = vec![];
         for (i, (_, ty)) in op.row().operands.iter().enumerate() {
-            let dtype = if let Ty::Is(dtype) = ty { *dtype } else { dtype };
+            let dtype = if let SignatureType::Is(dtype) = ty { *dtype } else { dtype };
             let fits = |ty: &Type| ty.dtype == dtype && (ty.shape == shape || ty.shape.is_empty());
             let found = if i == 0 && self.graph.ty(first.0).dtype == dtype { Some(first) } else { self.any(&fits) };
             let Some((v, exact)) = found else { return };

@@ -24,7 +24,7 @@ fn some_axes(dice: &mut Dice, all: &[&'static str]) -> Vec<&'static str> {
 /// The state of a value along axes, if it is the same along all of them.
 fn state(x: &Array, axes: &[&str]) -> Option<ManualAxisState> {
     let all = crate::jit::manual_axis_states(x)?;
-    let (mesh, _) = crate::jit::axis_names::innermost_manual_axes()?;
+    let (mesh, _) = crate::jit::axis_names::innermost_mesh_and_manual_axes()?;
     let own: Vec<ManualAxisState> =
         axes.iter().map(|axis| all[usize::from(mesh.find(axis).expect("an axis").id)]).collect();
     own.iter().all(|&state| state == own[0]).then(|| own[0])

@@ -7,7 +7,7 @@ use crate::jit::tests::programs::sharded;
 use crate::jit::tests::shard_map::laws;
 use crate::jit::tests::stablehlo::{Numbers, check, divides_integers, write_numbers};
 use crate::prelude::*;
-use crate::sharding::{Mesh, NamedSharding, P, Placement, device_put, place_like};
+use crate::sharding::{Mesh, MeshPlacement, NamedSharding, P, device_put, shard_like};
 use crate::{jit, partitioned, shard_map, spmd};
 use pallas_device::startup::Engine;
 use pallas_graph::shard::inlined;
@@ -67,7 +67,7 @@ fn xla_runs_random_programs_on_meshes() {
                 .iter()
                 .zip(&made.params)
                 .map(|(x, sharding)| {
-                    let like = Placement {
+                    let like = MeshPlacement {
                         mesh: drawn.mesh.clone(),
                         sharding: sharding.clone(),
                         ty: Type::new(x.dtype(), x.shape()),
@@ -75,7 +75,7 @@ fn xla_runs_random_programs_on_meshes() {
                         is_cleared: false,
                         receipts: [].into(),
                     };
-                    place_like(x, &like).expect("it is sharded")
+                    shard_like(x, &like).expect("it is sharded")
                 })
                 .collect();
             let args: Vec<&Array> = args.iter().collect();

@@ -116,7 +116,7 @@ pub(crate) fn corpus() -> Vec<[Arc<Kernel>; 2]> {
         include_str!("shipped.txt").split("\n\n").chain([include_str!("../../../../codegen/src/passes/sums.txt")]);
     let shipped = shipped.map(|text| {
         let traced: Kernel = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let lowered = pallas_codegen::passes::run_pipeline(&traced);
+        let lowered = pallas_codegen::passes::run_lowering_passes(&traced);
         [Arc::new(traced), Arc::new(lowered)]
     });
     random.chain(shipped).collect()
@@ -142,7 +142,7 @@ fn hostile_texts_are_refused_or_run() {
 fn kernels_that_are_not_mutated_run() {
     for [traced, lowered] in corpus() {
         // A kernel in lowered form may be lowered again.
-        let again = pallas_ir::verify_lowered(&pallas_codegen::passes::run_pipeline(&lowered));
+        let again = pallas_ir::verify_lowered(&pallas_codegen::passes::run_lowering_passes(&lowered));
         again.unwrap_or_else(|e| panic!("{e}\n{lowered}"));
         for kernel in [traced, lowered] {
             let text = kernel.to_string();

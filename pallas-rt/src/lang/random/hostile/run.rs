@@ -43,11 +43,14 @@ pub(crate) fn is_small(kernel: &Kernel) -> bool {
 
 /// Runs a verified kernel on the interpreter, and its lowered form on the CPU.
 pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
-    let lowered =
-        if verify_lowered(kernel).is_ok() { kernel.clone() } else { pallas_codegen::passes::run_pipeline(kernel) };
+    let lowered = if verify_lowered(kernel).is_ok() {
+        kernel.clone()
+    } else {
+        pallas_codegen::passes::run_lowering_passes(kernel)
+    };
     verify_lowered(&lowered).unwrap_or_else(|e| panic!("lowering: {e}"));
     let executable =
-        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()), &cpu::Thresholds::SMALL);
+        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(lowered.clone()), &cpu::Thresholds::FOR_TESTS);
     let _ = executable.describe_uncompiled_chains();
     let _ = pallas_codegen::wgsl::emit(&lowered, 1, &pallas_codegen::target::Target::webgpu(), 0);
     let sizes: Vec<i64> = kernel.dims.iter().map(|d| d.size.unwrap_or(1 + dice.below(7) as i64)).collect();
@@ -81,7 +84,7 @@ pub(crate) fn run(kernel: &Kernel, dice: &mut Dice) -> Ran {
     let memory: Vec<cpu::LaunchMemory<'_>> = memory.collect();
     let launch = cpu::Launch { sizes: &sizes, grid: &parallel, steps: &steps, memory: &memory, params: &params };
     let executable =
-        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)), &cpu::Thresholds::SMALL);
+        cpu::Executable::compile(Arc::new(kernel.clone()), Arc::new(bounded(&lowered)), &cpu::Thresholds::FOR_TESTS);
     // SAFETY: every operand has memory of its shape, for this launch alone; bools are 0 or 1.
     let _ = unsafe { executable.run(&launch, &pallas_codegen::cpu::thread_team::RayonPool) };
     if whole { Ran::Whole } else { Ran::Fault }

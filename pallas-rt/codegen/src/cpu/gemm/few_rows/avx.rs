@@ -66,7 +66,8 @@ pub(super) fn push_narrow_kernels(all: &mut Vec<(DType, u8, NarrowKernel)>) {
     }
 }
 
-/// Prefetcher of the rows of B that are read next, line by line: `rows` rows of each part, then what follows.
+/// Prefetcher of the rows of B that are read next, a cache line at a time: the rows of one part of B, then those of
+/// each later part.
 #[derive(Clone, Copy)]
 struct RowPrefetcher<'a> {
     row: *const i8,
@@ -84,8 +85,9 @@ struct RowPrefetcher<'a> {
 }
 
 impl<'a> RowPrefetcher<'a> {
-    /// Creates a prefetcher that begins with `rows` rows of `n` elements at `offset` in each part; a number of parts
-    /// lies between the one that is multiplied and the first one here.
+    /// Creates a prefetcher of `rows` rows of `n` elements, which begin at `offset` in each of the `parts`.
+    /// `parts_between` is the number of parts from the one that is multiplied to the first of these; it decides which
+    /// level of the cache they go to.
     fn new<W>(
         parts: &'a [*const u8],
         parts_between: usize,
@@ -487,11 +489,11 @@ macro_rules! narrow {
 }
 narrow! {
     avx512, avx512_panel, avx512_panels, avx512_columns, avx512_by_columns, "avx512f,avx512bw,avx512vl,avx2,fma,f16c", 16,
-    load_numbers_of_sixteen load_numbers_of_sixteens load_partial_sixteen [permute_columns unpermute_columns], deep 64, wide 4, tall [8], columns 8 4,
+    load_sixteen_as_f32 load_sixteens_as_f32 load_partial_sixteen [permute_columns unpermute_columns], deep 64, wide 4, tall [8], columns 8 4,
     _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps, horizontal_sums_of_sixteen
 }
 narrow! {
     avx2, avx2_panel, avx2_panels, avx2_columns, avx2_by_columns, "avx2,fma,f16c", 8,
-    load_numbers_of_eight load_numbers_of_eights load_partial_eight [], deep 16, wide 2, tall [], columns 4 2,
+    load_eight_as_f32 load_eights_as_f32 load_partial_eight [], deep 16, wide 2, tall [], columns 4 2,
     _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps, horizontal_sums_of_eight
 }

@@ -175,9 +175,9 @@ pub(super) struct Asm {
 }
 
 impl Asm {
-    /// Creates an assembler without code, for vectors of 512 bits if `wide`, else of 256 bits.
-    pub(super) fn new(wide: bool) -> Asm {
-        Asm { wide, ..Asm::default() }
+    /// Creates an assembler without code, for vectors of 512 bits if `is_512_bit`, else of 256 bits.
+    pub(super) fn new(is_512_bit: bool) -> Asm {
+        Asm { wide: is_512_bit, ..Asm::default() }
     }
     /// Returns the length of a whole vector, as VEX and EVEX prefixes encode it.
     fn full_vector_length(&self) -> u8 {
@@ -228,9 +228,9 @@ impl Asm {
         self.code.push(mask.0 << 4);
     }
     /// Shifts 32-bit elements by a constant number of bits.
-    pub(super) fn shift(&mut self, how: ShiftKind, to: Reg, x: Reg, bits: u8) {
+    pub(super) fn shift(&mut self, kind: ShiftKind, to: Reg, x: Reg, bits: u8) {
         // The opcode's extension takes the place of a register; the result is named by VEX.
-        self.emit_full_vector(MAP_0F | PREFIX_66 | 0x72, how as u8, to.0, Operand::Reg(x));
+        self.emit_full_vector(MAP_0F | PREFIX_66 | 0x72, kind as u8, to.0, Operand::Reg(x));
         self.code.push(bits);
     }
     /// Rotates 32-bit elements to the left (AVX-512VL).
@@ -243,10 +243,10 @@ impl Asm {
     pub(super) fn round_to_bf16(&mut self, to: Reg, x: Reg) {
         self.emit_evex(self.full_vector_length(), 0, MAP_0F38 | PREFIX_F3 | 0x72, to.0, 0, Operand::Reg(x));
     }
-    pub(super) fn round(&mut self, how: RoundingMode, to: Reg, x: Operand) {
+    pub(super) fn round(&mut self, mode: RoundingMode, to: Reg, x: Operand) {
         self.emit_full_vector(MAP_0F3A | PREFIX_66 | 0x08, to.0, 0, x);
         // Inexact results raise no exception.
-        self.code.push(8 | how as u8);
+        self.code.push(8 | mode as u8);
     }
     /// Converts 16-bit floats to 32 bits; `narrow_to_f16` converts back, to nearest even.
     pub(super) fn widen_f16(&mut self, to: Reg, from: Operand) {
@@ -353,7 +353,8 @@ impl Asm {
         self.code.extend([0xc5, 0xf8, 0x77]);
     }
 
-    /// Writes an instruction on whole vectors.
+    /// Writes an instruction on whole vectors. `opcode` includes the opcode map and the prefix; `reg` and `vvvv` are
+    /// the first and second register, `rm` is the last operand.
     fn emit_full_vector(&mut self, opcode: u32, reg: u8, vvvv: u8, rm: Operand) {
         self.emit_sized_vector(self.full_vector_length(), opcode, reg, vvvv, rm);
     }
@@ -405,7 +406,8 @@ impl Asm {
         self.code.extend([0; 4]);
     }
 
-    /// Returns the code with all distances filled in, followed by the constants at a multiple of 64 bytes.
+    /// Returns the machine code, followed by the constants at the next multiple of 64 bytes, with the relative offset
+    /// of every jump and of every constant filled in.
     pub(super) fn finish(mut self, constants: &[u8]) -> Vec<u8> {
         let pool = self.code.len().next_multiple_of(64);
         let target = |label: Label| self.labels[label.0].expect("every label is placed");

@@ -4,7 +4,7 @@ use super::super::operand_layouts::is_bit_set;
 use super::assembler::{Gpr, Mem, Operand, Reg};
 use super::compiler::{ChainCompiler, FoldRegisters};
 use super::frame::{COLUMN_REGISTER, SPARE_REGISTER};
-use super::rotations::{Rotation, source_constant};
+use super::rotations::{Rotation, link_operand_constant};
 use super::types::{PartialVector, is_narrow_type, register_bits};
 use pallas_ir::{DType, ScalarOp};
 use std::ops::Range;
@@ -86,9 +86,9 @@ impl ChainCompiler<'_> {
         }
         let result = match (link.op, &link.args[..]) {
             (ElementwiseOp::Scalar(op @ (ScalarOp::Shl | ScalarOp::Shr)), &[(x, dtype), (by, _)])
-                if source_constant(self.chain, by).is_some() =>
+                if link_operand_constant(self.chain, by).is_some() =>
             {
-                let by = source_constant(self.chain, by)?.bits as u32;
+                let by = link_operand_constant(self.chain, by)?.bits as u32;
                 let x = self.load_operand(x, at)?;
                 self.w.shift(op, dtype, x, by)?
             }

@@ -33,7 +33,7 @@ const STEPPED_ADDRESS_REGISTERS: [Gpr; 9] =
     [Gpr::Rbx, Gpr::Rcx, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, END_ROW_REGISTER, ROW_REGISTER];
 
 /// Returns true if there are enough registers to keep the addresses of all of the chain's operands from row to row.
-pub(super) fn can_step_addresses(chain: &ElementwiseChain) -> bool {
+pub(super) fn can_step_row_addresses(chain: &ElementwiseChain) -> bool {
     chain.address_count() - 1 <= STEPPED_ADDRESS_REGISTERS.len()
 }
 

@@ -15,7 +15,7 @@ impl MachineCode {
         memory.copy_from_slice(bytes);
         Some(MachineCode { memory: memory.make_exec().ok()? })
     }
-    /// Runs the code over rows of chains.
+    /// Runs the machine code of chains over the rows from `call.from` to `call.to`.
     ///
     /// # Safety
     /// The places are those of the chains in the forms that the code was compiled for; operands overlap as the chains
@@ -26,15 +26,15 @@ impl MachineCode {
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
         function(call.places.as_ptr(), call.from, call.to);
     }
-    /// Runs iterations of the code of a loop, which advances the addresses in `places`.
+    /// Runs `iterations` iterations of the code of a compiled loop, which advances its operands' addresses in `places`.
     ///
     /// # Safety
     /// The places are those of the pieces that the code was compiled for, in each iteration; operands overlap as
     /// chains say.
-    pub(in crate::cpu) unsafe fn run_iterations(&self, places: &mut [OperandAddress], iterations: usize) {
+    pub(in crate::cpu) unsafe fn run_iterations(&self, addresses: &mut [OperandAddress], iterations: usize) {
         // SAFETY: the memory holds a function of this signature, written by `compile_loop`.
         let function: extern "sysv64" fn(*mut OperandAddress, usize, usize) =
             unsafe { std::mem::transmute(self.memory.as_ptr()) };
-        function(places.as_mut_ptr(), 0, iterations);
+        function(addresses.as_mut_ptr(), 0, iterations);
     }
 }

@@ -3,7 +3,7 @@ use super::super::operand_layouts::OperandAddress;
 use super::assembler::{Gpr, Mem};
 use super::vector::VectorWriter;
 
-/// Register of the first argument: the address of the places.
+/// Register of the first argument: the address of the list of operands' addresses.
 pub(super) const ADDRESSES_REGISTER: Gpr = Gpr::Rdi;
 /// Register of the second argument: the first row to run, then the current row.
 pub(super) const ROW_REGISTER: Gpr = Gpr::Rsi;

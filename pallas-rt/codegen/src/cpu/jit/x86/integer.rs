@@ -3,11 +3,11 @@ use super::assembler::{BinaryInstruction, Operand, Reg, ShiftKind, UnaryInstruct
 use super::vector::VectorWriter;
 use pallas_ir::{DType, ScalarOp};
 
-/// Bits of an element.
+/// Bits of an integer in a vector register, from which narrower types are widened.
 const ELEMENT_BITS: u32 = 32;
 
 impl VectorWriter {
-    /// Writes a scalar operation on one operand.
+    /// Writes the negation, absolute value or bitwise not of a vector of integers; `None` for other operations.
     pub(super) fn integer_unary(&mut self, op: ScalarOp, x: Operand) -> Option<Reg> {
         match op {
             ScalarOp::Neg => {
@@ -48,10 +48,10 @@ impl VectorWriter {
             Le if signed => return self.negated_comparison(BinaryInstruction::GreaterInt, a, b),
             Ge if signed => return self.negated_comparison(BinaryInstruction::GreaterInt, b, a),
             // There are comparisons for signed elements only: `a >= b` if `a` is the maximum of both.
-            Ge => return self.extreme_mask(most, a, b),
-            Le => return self.extreme_mask(least, a, b),
-            Lt => return self.extreme_mask(most, a, b).map(|mask| self.invert_mask(mask)),
-            Gt => return self.extreme_mask(least, a, b).map(|mask| self.invert_mask(mask)),
+            Ge => return self.min_max_mask(most, a, b),
+            Le => return self.min_max_mask(least, a, b),
+            Lt => return self.min_max_mask(most, a, b).map(|mask| self.invert_mask(mask)),
+            Gt => return self.min_max_mask(least, a, b).map(|mask| self.invert_mask(mask)),
             // These instructions take shift counts as unsigned numbers; counts beyond the width shift every bit out.
             Shl => BinaryInstruction::ShiftLeft,
             Shr => of_sign(BinaryInstruction::ShiftRightArithmetic, BinaryInstruction::ShiftRight),
@@ -71,7 +71,7 @@ impl VectorWriter {
         mask
     }
     /// Returns a mask of the elements for which `a` is the minimum, or maximum, of both operands.
-    fn extreme_mask(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
+    fn min_max_mask(&mut self, op: BinaryInstruction, a: Operand, b: Operand) -> Option<Reg> {
         let extreme = self.binary(op, a, b)?;
         self.binary_in_place(BinaryInstruction::EqualInt, extreme, a);
         Some(extreme)

@@ -20,7 +20,7 @@ use super::vector::{CpuFeatures, VectorWriter};
 
 /// Maximum vector operations in an iteration of a loop, each of which has instructions of its own; a loop with more is
 /// not compiled.
-const MAX_VECTOR_OPERATIONS: usize = 2048;
+const MAX_LOOP_BODY_VECTOR_OPERATIONS: usize = 2048;
 
 /// Compiles a loop whose iterations run these parts, which refer to `chains` by index. Returns `None` if an operation
 /// has no instructions here, or if there would be too many.
@@ -32,7 +32,7 @@ pub(super) fn compile(chains: &[&ElementwiseChain], parts: &[LoopPart], features
         }
         LoopPartKind::Product(product) => product.vector_multiplication_count(),
     };
-    (parts.iter().map(vectors).sum::<usize>() <= MAX_VECTOR_OPERATIONS).then_some(())?;
+    (parts.iter().map(vectors).sum::<usize>() <= MAX_LOOP_BODY_VECTOR_OPERATIONS).then_some(())?;
     compile_in_fitting_order(features, |order, w| emit_loop_function(chains, parts, order, w))
 }
 

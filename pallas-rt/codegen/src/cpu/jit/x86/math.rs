@@ -38,14 +38,19 @@ impl VectorWriter {
 
     /// Writes `tanh(x)`, computed as by `pallas_ir`'s lane function.
     pub(super) fn tanh(&mut self, x: Operand) -> Option<Reg> {
-        self.rational(x, fast_math::TANH_BOUND, &fast_math::TANH_COEFFICIENTS.0, &fast_math::TANH_COEFFICIENTS.1)
+        self.odd_rational_function(
+            x,
+            fast_math::TANH_SATURATION_BOUND,
+            &fast_math::TANH_COEFFICIENTS.0,
+            &fast_math::TANH_COEFFICIENTS.1,
+        )
     }
     /// Writes `erf(x)`, computed as by `pallas_ir`'s lane function.
     pub(super) fn erf(&mut self, x: Operand) -> Option<Reg> {
-        self.rational(x, 4.0, &fast_math::ERF_COEFFICIENTS.0, &fast_math::ERF_COEFFICIENTS.1)
+        self.odd_rational_function(x, 4.0, &fast_math::ERF_COEFFICIENTS.0, &fast_math::ERF_COEFFICIENTS.1)
     }
     /// Writes `x p(x²) / q(x²)` for `x` clamped to ±`bound`; `p` and `q` are coefficients of polynomials.
-    fn rational(&mut self, x: Operand, bound: f32, p: &[f32], q: &[f32]) -> Option<Reg> {
+    fn odd_rational_function(&mut self, x: Operand, bound: f32, p: &[f32], q: &[f32]) -> Option<Reg> {
         let c = self.clamp_to_range(x, -bound, bound)?;
         let s = self.binary(BinaryInstruction::Mul, Operand::Reg(c), Operand::Reg(c))?;
         let (p, q) = (self.polynomial(s, p)?, self.polynomial(s, q)?);

@@ -31,7 +31,7 @@ use super::operand_layouts::{CodeSpecialization, LoopPart};
 use vector::CpuFeatures;
 
 /// Returns true if this processor runs the code that is written here, and `PALLAS_CPU_NATIVE=0` is not set.
-fn can_run_code() -> bool {
+fn can_run_jit_code() -> bool {
     // Tests compare with it, and it avoids the code where a mistake in it is suspected.
     let off = std::env::var_os("PALLAS_CPU_NATIVE").is_some_and(|v| v == "0");
     !off && has_avx2() && is_x86_feature_detected!("f16c")
@@ -45,13 +45,13 @@ pub(super) fn compile_chains(chains: &[ElementwiseChain], forms: &[CodeSpecializ
     let wide = here.wide
         && forms.iter().any(|form| form.wide)
         && forms.iter().all(|form| form.wide || form.unrolled_columns.is_some());
-    can_run_code().then(|| row_loops::compile(chains, forms, CpuFeatures { wide, ..here })).flatten()
+    can_run_jit_code().then(|| row_loops::compile(chains, forms, CpuFeatures { wide, ..here })).flatten()
 }
 
 /// Compiles the code for iterations of a loop, without wide vectors. Returns `None` if this processor cannot run such
 /// code, or if the parts of the loop cannot be compiled.
 pub(super) fn compile_loop(chains: &[&ElementwiseChain], parts: &[LoopPart]) -> Option<MachineCode> {
-    can_run_code()
+    can_run_jit_code()
         .then(|| loop_code::compile(chains, parts, CpuFeatures { wide: false, ..CpuFeatures::detect() }))
         .flatten()
 }

@@ -14,18 +14,20 @@ use pallas_ir::DType;
 
 /// Elements of a vector; such products are too small for wide vectors.
 const LANES: usize = 8;
-/// Maximum rows whose sums are in registers at once.
+/// Maximum rows of a small matrix product that are computed together, since the sums of all of them stay in registers.
 const MAX_ROWS_IN_REGISTERS: usize = 6;
 /// Number of independent sums that are needed so that no addition waits for another.
 const MIN_INDEPENDENT_SUMS: usize = 4;
-/// Minimum terms of a sum that is split into several.
+/// Minimum terms per sum of a small matrix product for which each sum may be split into several independent sums, so
+/// that additions do not wait for each other.
 const MIN_SPLIT_TERMS: usize = 8;
 
-/// Register with the address of A; those of B, C and the added D follow.
-const A_POINTER_REGISTER: Gpr = POINTER_REGISTERS[0];
-const B_POINTER_REGISTER: Gpr = POINTER_REGISTERS[1];
-const C_POINTER_REGISTER: Gpr = POINTER_REGISTERS[2];
-const D_POINTER_REGISTER: Gpr = POINTER_REGISTERS[3];
+/// Register with the address of A, the left matrix of a product `C = A · B + D`; the next ones have those of B, C and
+/// D.
+const LEFT_POINTER_REGISTER: Gpr = POINTER_REGISTERS[0];
+const RIGHT_POINTER_REGISTER: Gpr = POINTER_REGISTERS[1];
+const RESULT_POINTER_REGISTER: Gpr = POINTER_REGISTERS[2];
+const ADDEND_POINTER_REGISTER: Gpr = POINTER_REGISTERS[3];
 
 impl SmallProduct {
     /// Number of vector multiplications of the product.
@@ -37,7 +39,7 @@ impl SmallProduct {
 /// Writes a product whose operand addresses begin at a given index. Returns `None` if a distance is too long for an
 /// instruction, or if there are too few registers.
 pub(super) fn emit_product(w: &mut VectorWriter, product: &SmallProduct, first_address: usize) -> Option<()> {
-    let pointers = [A_POINTER_REGISTER, B_POINTER_REGISTER, C_POINTER_REGISTER, D_POINTER_REGISTER]
+    let pointers = [LEFT_POINTER_REGISTER, RIGHT_POINTER_REGISTER, RESULT_POINTER_REGISTER, ADDEND_POINTER_REGISTER]
         .into_iter()
         .take(product.operand_count())
         .enumerate();
@@ -90,9 +92,9 @@ impl ProductColumns<'_> {
             sums.push(sum);
         }
         for term in 0..terms {
-            let row = self.load_columns(B_POINTER_REGISTER, &[(term, b)], right, self.product.padded)?;
+            let row = self.load_columns(RIGHT_POINTER_REGISTER, &[(term, b)], right, self.product.padded)?;
             for i in 0..count {
-                let from = memory_operand(A_POINTER_REGISTER, &[(first + i, a[0]), (term, a[1])])?;
+                let from = memory_operand(LEFT_POINTER_REGISTER, &[(first + i, a[0]), (term, a[1])])?;
                 let x =
                     if is_narrow_type(left) { self.w.broadcast_narrow(left, from)? } else { self.w.broadcast(from)? };
                 self.w.asm.fma(FmaForm::F231, sums[i * parts + term % parts], x, Operand::Reg(row));
@@ -107,12 +109,12 @@ impl ProductColumns<'_> {
                 self.w.free_register(other);
             }
             if let Some(d) = d {
-                let row = self.load_columns(D_POINTER_REGISTER, &[(first + i, d)], added, false)?;
+                let row = self.load_columns(ADDEND_POINTER_REGISTER, &[(first + i, d)], added, false)?;
                 self.w.binary_in_place(BinaryInstruction::Add, sum, Operand::Reg(row));
                 self.w.free_register(row);
             }
             self.store_rounded(
-                memory_operand(C_POINTER_REGISTER, &[(first + i, c), (self.from, to.bytes() as isize)])?,
+                memory_operand(RESULT_POINTER_REGISTER, &[(first + i, c), (self.from, to.bytes() as isize)])?,
                 to,
                 sum,
             )?;
@@ -121,8 +123,8 @@ impl ProductColumns<'_> {
         Some(())
     }
 
-    /// Writes the load of these columns of a row of B or D. If the row is `padded` to whole vectors, a whole vector is
-    /// loaded even where fewer columns exist.
+    /// Writes the load of these columns of one row of B (the right matrix) or D (the addend) of the product. If the row
+    /// is `padded` to whole vectors, a whole vector is loaded even where fewer columns exist.
     fn load_columns(
         &mut self,
         base: Gpr,

@@ -17,7 +17,7 @@ pub(super) fn find_rotations(chain: &ElementwiseChain, link_use_counts: &[usize]
         let LinkOperand::Link(at) = source else { return None };
         let link = &chain.links[at];
         let ElementwiseOp::Scalar(op @ (ScalarOp::Shl | ScalarOp::Shr)) = link.op else { return None };
-        let by = source_constant(chain, link.args[1].0)?.bits as u32;
+        let by = link_operand_constant(chain, link.args[1].0)?.bits as u32;
         let alone = link_use_counts[at] == 1 && link.output.is_none() && link.dtype == DType::U32;
         alone.then_some((at, op, link.args[0].0, by))
     };
@@ -33,7 +33,7 @@ pub(super) fn find_rotations(chain: &ElementwiseChain, link_use_counts: &[usize]
 }
 
 /// Returns the constant that an operand of a link is, if it is one.
-pub(super) fn source_constant(chain: &ElementwiseChain, source: LinkOperand) -> Option<Literal> {
+pub(super) fn link_operand_constant(chain: &ElementwiseChain, source: LinkOperand) -> Option<Literal> {
     match source {
         LinkOperand::Input(i) => match chain.inputs[i] {
             ChainInput::Constant(x) => Some(x),

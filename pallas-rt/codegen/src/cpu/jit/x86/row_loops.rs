@@ -2,7 +2,7 @@
 use super::super::super::plan::step::{ChainLink, ElementwiseChain, ElementwiseOp, FoldDirection};
 use super::super::operand_layouts::{CodeSpecialization, OperandAddress, is_bit_set};
 use super::assembler::{Gpr, JumpCondition, Mem, Operand};
-use super::compiler::{ChainCompiler, FoldRegisters, can_step_addresses, stack_vector_count};
+use super::compiler::{ChainCompiler, FoldRegisters, can_step_row_addresses, stack_vector_count};
 use super::executable_memory::MachineCode;
 use super::frame::{
     ARGUMENT_REGISTERS, COLUMN_COUNT_SLOT, COLUMN_LIMIT_REGISTER, COLUMN_REGISTER, CONSTANTS_REGISTER,
@@ -57,7 +57,8 @@ pub(super) const MAX_UNROLLED_COLUMNS: usize = 64;
 /// Minimum links of a long chain, whose instructions are interleaved for several vectors; in a shorter one, the
 /// processor sees the next vector by itself while it waits for one.
 const MIN_LONG_CHAIN_LINKS: usize = 24;
-/// Number of links that a function such as `tanh` counts as.
+/// Weight of a transcendental function such as `tanh` in the length of a chain of elementwise operations, in which each
+/// other operation counts as 1.
 const LINKS_PER_TRANSCENDENTAL: usize = 6;
 
 /// Returns the length of a chain, counted in links of one or two instructions.
@@ -83,7 +84,7 @@ fn emit_chains_function(
     asm.compare_registers(ROW_REGISTER, END_ROW_REGISTER);
     asm.jump_if(JumpCondition::GreaterEqual, done);
     if let ([chain], [form]) = (chains, forms)
-        && can_step_addresses(chain)
+        && can_step_row_addresses(chain)
     {
         let mut compiler = ChainCompiler::new(chain, *form, w, 0)?;
         compiler.start_stepping_addresses();

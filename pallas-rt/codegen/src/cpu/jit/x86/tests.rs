@@ -8,7 +8,7 @@ use super::super::super::strips::{StripFn, scalar_strip_fn, slice, slice_mut};
 use super::super::{CodeCache, CodeCall, CodeSpecialization, MachineCode, OperandAddress};
 use super::row_loops::compile;
 use super::vector::CpuFeatures;
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::{DType, Literal, ScalarOp, Value};
 
 const EDGES: [f32; 43] = [
@@ -115,7 +115,7 @@ fn link_of(
     ChainLink { op, strip, args, dtype, buffer: 0, output, aside: false, passing: false }
 }
 fn link(op: ScalarOp, args: Vec<(LinkOperand, DType)>, dtype: DType, leaves: bool) -> ChainLink {
-    let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
+    let open = op.row().operands.iter().position(|(_, t)| *t == SignatureType::T).unwrap_or(0);
     let strip = scalar_strip_fn(op, args[open].1);
     link_of(ElementwiseOp::Scalar(op), strip, args, dtype, leaves)
 }
@@ -129,7 +129,7 @@ fn values(n: usize) -> Vec<ChainInput> {
 /// An operation on operands of a type; where 32 bits become bools `select(y, x0, x1)`, which leaves in parts of
 /// vectors, too.
 fn chain(op: ScalarOp, dtype: DType, arity: usize) -> Option<ElementwiseChain> {
-    let result = op.infer(&vec![dtype; arity]).ok()?;
+    let result = op.infer_dtype(&vec![dtype; arity]).ok()?;
     let args: Vec<_> = (0..arity).map(|i| (LinkOperand::Input(i), dtype)).collect();
     let (x0, x1) = ((LinkOperand::Input(0), dtype), (LinkOperand::Input(arity - 1), dtype));
     let chosen = result == DType::Bool && dtype.bytes() == 4;

@@ -13,7 +13,7 @@ use super::assembler::{
 use super::vector::VectorWriter;
 use pallas_ir::{DType, Literal};
 
-/// Returns true if an element has the same representation in registers as in memory.
+/// Returns true for the 4-byte types that machine code supports, whose elements are the same in registers as in memory.
 pub(super) fn is_four_byte_type(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::I32 | DType::U32)
 }
@@ -49,7 +49,8 @@ pub(super) struct PartialVector {
 }
 
 impl VectorWriter {
-    /// Writes a cast of elements.
+    /// Writes the conversion of the elements of the vector `x` from one type to another, and returns the register of
+    /// the result; `None` if machine code does not support the conversion.
     pub(super) fn cast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
         use DType::{Bf16, Bool, F16, F32, I8, I32, U8, U32};
         match (from, to) {
@@ -81,7 +82,8 @@ impl VectorWriter {
             _ => None,
         }
     }
-    /// Writes a bitcast.
+    /// Writes a load of the vector `x`, whose bits are reinterpreted as elements of the type `to`; `None` unless both
+    /// types have four bytes.
     pub(super) fn bitcast(&mut self, from: DType, to: DType, x: Operand) -> Option<Reg> {
         (is_four_byte_type(from) && is_four_byte_type(to)).then(|| self.load(x))?
     }
@@ -200,14 +202,14 @@ impl VectorWriter {
             }
         }
     }
-    /// Loads a wide vector of 4-byte elements in halves.
+    /// Loads a 64-byte vector of 4-byte elements by two loads of 32 bytes each, and returns its register.
     pub(super) fn load_in_halves(&mut self, from: Mem) -> Option<Reg> {
         let to = self.allocate_register()?;
         self.asm.load_in_halves(to, from);
         Some(to)
     }
-    /// Stores a vector, or the elements at its start. A non-temporal store goes past the caches, at a multiple of
-    /// eight elements.
+    /// Stores the vector `x`, or only the elements at its start that `part` describes. If `is_nontemporal`, whole
+    /// vectors bypass the caches, which requires an address that is a multiple of the size of eight elements.
     pub(super) fn store_vector(
         &mut self,
         dtype: DType,
@@ -320,8 +322,8 @@ impl VectorWriter {
             self.binary_in_place(BinaryInstruction::GreaterInt, x, zero);
         }
     }
-    /// Stores a vector of elements of fewer than four bytes; a non-temporal store, of elements of two bytes, goes past
-    /// the caches.
+    /// Stores a vector of elements of fewer than four bytes. With `is_nontemporal`, elements of two bytes bypass the
+    /// caches; those of one byte are stored as usual.
     pub(super) fn store_narrow(&mut self, dtype: DType, to: Mem, x: Reg, is_nontemporal: bool) -> Option<()> {
         let packed = self.pack_narrow(dtype, x)?;
         match (dtype.bytes(), is_nontemporal) {

@@ -64,7 +64,7 @@ pub(super) struct VectorWriter {
     pub(super) beyond: CpuFeatures,
 }
 
-/// Features of the processor, besides AVX2, that the code may use.
+/// Optional features of the processor, besides AVX2, that the machine code uses if they are there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuFeatures {
     /// It rotates the bits of elements.
@@ -132,7 +132,7 @@ impl VectorWriter {
 
     // ---- registers
 
-    /// Takes a free register.
+    /// Takes a free vector register; returns `None` if all are in use.
     pub(super) fn allocate_register(&mut self) -> Option<Reg> {
         let r = self.free.pop();
         self.spare = self.spare.min(self.free.len());
@@ -364,7 +364,7 @@ impl VectorWriter {
         use ScalarOp::{Abs, Ceil, Floor, Maximum, Minimum, Neg, Round, Trunc};
         let y = self.scalar_operation(op, DType::F32, args)?;
         let is_exact = [Neg, Abs, Minimum, Maximum, Floor, Ceil, Trunc, Round].contains(&op);
-        if is_exact || op.infer(&vec![dtype; args.len()]) != Ok(dtype) {
+        if is_exact || op.infer_dtype(&vec![dtype; args.len()]) != Ok(dtype) {
             return Some(y);
         }
         let rounded = self.round_to_16_bits(dtype, Operand::Reg(y))?;

@@ -4,7 +4,7 @@ use super::super::step::{
     ChainFold, ChainInput, ChainLink, ElementwiseChain, ElementwiseOp, FoldDirection, LinkOperand, Step,
 };
 use super::StepBuilder;
-use pallas_ir::scalar::Ty;
+use pallas_ir::scalar::SignatureType;
 use pallas_ir::{DType, Inst, Literal, ScalarOp, Value};
 use std::collections::HashMap;
 
@@ -66,7 +66,7 @@ impl StepBuilder<'_> {
     /// Adds an elementwise operation to the open chain; on scalars it becomes a step of its own.
     pub(super) fn add_elementwise(&mut self, op: ElementwiseOp, args: &[Value], to: Value) {
         if self.kernel.ty(to).is_scalar() {
-            self.emit_pending(args);
+            self.emit_pending_values(args);
             let dtypes: Vec<DType> = args.iter().map(|&v| self.dtype(v)).collect();
             return self.push(Step::Scalar {
                 strip: strip_function(op, &dtypes, self.dtype(to)),
@@ -75,7 +75,7 @@ impl StepBuilder<'_> {
             });
         }
         self.open_compatible_chain(args, to);
-        let args: Vec<_> = args.iter().map(|&v| (self.link_operand(v), self.dtype(v))).collect();
+        let args: Vec<_> = args.iter().map(|&v| (self.find_or_add_link_operand(v), self.dtype(v))).collect();
         self.append_link(op, args, self.dtype(to), Some(to));
     }
 
@@ -95,15 +95,15 @@ impl StepBuilder<'_> {
         let folded = |v: Value| growing.is_some_and(|g| g.is_fold_result(v));
         let later = |v: &&Value| self.kernel.ty(**v).shape != shape || folded(**v);
         let outside: Vec<Value> = args.iter().filter(later).copied().collect();
-        self.emit_pending(&outside);
+        self.emit_pending_values(&outside);
         let waiting: Vec<Value> = args.iter().filter(|v| self.is_pending_product(**v)).copied().collect();
-        self.emit_pending(&waiting);
+        self.emit_pending_values(&waiting);
         self.innermost_region().chain.get_or_insert_with(|| ChainBuilder::new(shape));
     }
 
     /// Returns the operand by which a link of the open chain reads a value: an earlier link, or an input, which is
     /// added if it is new.
-    fn link_operand(&mut self, v: Value) -> LinkOperand {
+    fn find_or_add_link_operand(&mut self, v: Value) -> LinkOperand {
         let growing = self.innermost_region().chain.as_mut().expect("joined before");
         if let Some(at) = growing.find_link(v) {
             growing.inside[at] += 1;
@@ -121,7 +121,8 @@ impl StepBuilder<'_> {
         });
         LinkOperand::Input(at)
     }
-    /// Appends an operation to the open chain, and returns its result as an operand of later links.
+    /// Appends an operation with results of type `dtype` to the open chain, and returns its result as an operand of
+    /// later links. `value` is the kernel's value that it computes, `None` for an intermediate result.
     fn append_link(
         &mut self,
         op: ElementwiseOp,
@@ -158,7 +159,7 @@ impl StepBuilder<'_> {
             self.flush_chain();
         }
         self.open_compatible_chain(&[from], from);
-        let of = self.link_operand(from);
+        let of = self.find_or_add_link_operand(from);
         let sink = ChainFold {
             along,
             op,
@@ -180,12 +181,12 @@ impl StepBuilder<'_> {
         let dtype = self.dtype(x);
         if self.kernel.ty(to).is_scalar() {
             // A chain over a single element.
-            self.emit_pending(&[x]);
+            self.emit_pending_values(&[x]);
         }
         self.open_compatible_chain(&[x], to);
         let (mul, div) = (ElementwiseOp::Scalar(ScalarOp::Mul), ElementwiseOp::Scalar(ScalarOp::Div));
         let one = self.find_or_add_input(ChainInput::Constant(Literal::new(dtype, 1.0)));
-        let mut square = self.link_operand(x);
+        let mut square = self.find_or_add_link_operand(x);
         let (mut y, mut left) = (one, exponent.unsigned_abs());
         while left > 0 {
             let last = left == 1 && exponent > 0;
@@ -230,7 +231,7 @@ impl StepBuilder<'_> {
 fn strip_function(op: ElementwiseOp, args: &[DType], to: DType) -> strips::StripFn {
     match op {
         ElementwiseOp::Scalar(op) => {
-            let open = op.row().operands.iter().position(|(_, t)| *t == Ty::T).unwrap_or(0);
+            let open = op.row().operands.iter().position(|(_, t)| *t == SignatureType::T).unwrap_or(0);
             strips::scalar_strip_fn(op, args[open])
         }
         ElementwiseOp::Cast => convert::cast_strip_fn(args[0], to),

@@ -419,7 +419,7 @@ impl<'a> DeviceKernelRewriter<'a> {
         let rank = old.ty(result).shape.len();
         self.replace_inst_result(id, overhanging.len(), result, |r, i, x| {
             let operand = old.operand(from);
-            let is_there = r.inside_array_mask(&overhanging[i], rank);
+            let is_there = r.emit_inside_array_mask(&overhanging[i], rank);
             let fill = r.b.constant(operand.fill.unwrap_or(Literal::new(operand.dtype, 0.0)), Loc::NONE);
             r.emit_scalar_op(ScalarOp::Select, &[is_there, x, fill])
         })
@@ -430,27 +430,27 @@ impl<'a> DeviceKernelRewriter<'a> {
         let result = old.inst(id).results[0];
         let rank = old.ty(result).shape.len();
         self.replace_inst_result(id, overhanging.len(), result, |r, i, x| {
-            let is_there = r.inside_array_mask(&overhanging[i], rank);
+            let is_there = r.emit_inside_array_mask(&overhanging[i], rank);
             r.emit_scalar_op(ScalarOp::BitAnd, &[x, is_there])
         })
     }
 
     /// Returns instructions that compute a new value for `result` of instruction `id`, which later ones read instead:
-    /// each of the `times` calls of `write` is given its number and the value so far, and returns the next.
+    /// each of the `rewrite_count` calls of `write` is given its number and the value so far, and returns the next.
     fn replace_inst_result(
         &mut self,
         id: InstId,
-        times: usize,
+        rewrite_count: usize,
         result: Value,
         mut write: impl FnMut(&mut Self, usize, Value) -> Value,
     ) -> Vec<InstId> {
-        if times == 0 {
+        if rewrite_count == 0 {
             return vec![];
         }
         let loaded = self.b.value(self.b.kernel().ty(result).clone());
         self.b.kernel_mut().insts[id.index()].results = vec![loaded];
         let (list, ()) = self.collect_insts(|r| {
-            let changed = (0..times).fold(loaded, |x, i| write(r, i, x));
+            let changed = (0..rewrite_count).fold(loaded, |x, i| write(r, i, x));
             r.redefine_last_result(changed, result);
         });
         list
@@ -458,7 +458,7 @@ impl<'a> DeviceKernelRewriter<'a> {
 
     /// Returns a bool for each position along an axis of a view: true if it lies inside of the whole array. `rank` is
     /// that of the loaded tile.
-    fn inside_array_mask(&mut self, overhanging: &OverhangingAxis, rank: usize) -> Value {
+    fn emit_inside_array_mask(&mut self, overhanging: &OverhangingAxis, rank: usize) -> Value {
         let mut first = self.b.int(overhanging.offset, Loc::NONE);
         if let Some(start) = overhanging.start {
             first = self.emit_scalar_op(ScalarOp::Add, &[first, start]);

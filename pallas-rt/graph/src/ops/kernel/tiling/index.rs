@@ -2,7 +2,8 @@
 use pallas_ir::{Inst, Kernel, Op, RegionId, ScalarOp, Value};
 use std::collections::HashMap;
 
-/// The index of a program's block along a dimension, as far as it is known.
+/// The index along one array dimension that a kernel's index map gives a program for its block, as found without
+/// running the map: exact for a constant or a program id, else only the kind of value that it depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BlockIndex {
     /// This number, the same in all programs.
@@ -31,7 +32,8 @@ pub(super) fn block_indices(kernel: &Kernel, map: RegionId, grid: &[usize], size
     region.yields.iter().map(|v| known[v]).collect()
 }
 
-/// Returns the index that an instruction computes from the `known` ones.
+/// Returns the block index that one instruction of an index map computes, from those of its operands, `known`; `grid`
+/// has the number of programs along each grid axis, and `sizes` the extent of each symbolic dimension.
 fn evaluate_inst(
     kernel: &Kernel,
     inst: &Inst,

@@ -38,7 +38,8 @@ pub(super) fn find_plain_sum(kernel: &Kernel, grid_axis: usize) -> Option<GridSu
     SumMatcher::new(kernel, grid_axis).match_sum()
 }
 
-/// The search for a sum over `axis` in a kernel's body.
+/// A matcher that finds out if a kernel's body computes nothing but a sum over the programs along grid axis `axis`,
+/// and which instructions compute it.
 struct SumMatcher<'k> {
     kernel: &'k Kernel,
     axis: usize,
@@ -49,7 +50,8 @@ struct SumMatcher<'k> {
 }
 
 impl<'k> SumMatcher<'k> {
-    /// Collects the definitions and uses of all values in the kernel's body.
+    /// Prepares the search for a sum over grid axis `axis`: finds the instruction that defines each value of the
+    /// kernel's body, and counts the reads of each.
     fn new(kernel: &'k Kernel, axis: usize) -> SumMatcher<'k> {
         let (mut made_by, mut uses) = (HashMap::new(), HashMap::new());
         kernel.walk(kernel.body, &mut |id, inst| {
@@ -122,7 +124,7 @@ impl<'k> SumMatcher<'k> {
         }
         let op = sums.first()?.1;
         let begins = |of: OperandId| {
-            let mut own = before.iter().filter_map(|inst| stored_whole_block(kernel, inst)).filter(|(to, _)| *to == of);
+            let mut own = before.iter().filter_map(|inst| whole_block_store(kernel, inst)).filter(|(to, _)| *to == of);
             let neutral = op.neutral(kernel.operand(of).dtype);
             own.next().is_some_and(|(_, value)| self.constant_value(value) == neutral) && own.next().is_none()
         };
@@ -132,7 +134,7 @@ impl<'k> SumMatcher<'k> {
         let mut read: Vec<Value> = sums.iter().map(|sum| sum.2).collect();
         let mut given: Vec<OperandId> = vec![];
         for inst in behind {
-            let (to, value) = stored_whole_block(kernel, inst)?;
+            let (to, value) = whole_block_store(kernel, inst)?;
             let value = self.without_noop_casts(value);
             let from = self.fully_loaded_operand(value, of_last)?;
             if kernel.operand(from).dtype != kernel.operand(to).dtype || !sums.iter().any(|sum| sum.0 == from) {
@@ -254,7 +256,7 @@ fn stored_window(inst: &Inst) -> Option<(OperandWindow<'_>, Value)> {
 }
 
 /// Returns the operand whose whole block a store writes, and the stored value; `None` for other instructions.
-fn stored_whole_block(kernel: &Kernel, inst: &Inst) -> Option<(OperandId, Value)> {
+fn whole_block_store(kernel: &Kernel, inst: &Inst) -> Option<(OperandId, Value)> {
     match &inst.op {
         Op::Store { to, view, masked: false } if is_whole_block_view(kernel, *to, view) => Some((*to, inst.args[0])),
         _ => None,

@@ -14,12 +14,12 @@ pub(super) trait WeightElement: Copy {
     ///
     /// # Safety
     /// Eight elements are at `from`; the processor has AVX2 and F16C.
-    unsafe fn load_numbers_of_eight(from: *const Self) -> [__m256; 2];
-    /// Loads sixteen elements as f32, with results as in [`WeightElement::load_numbers_of_eight`].
+    unsafe fn load_eight_as_f32(from: *const Self) -> [__m256; 2];
+    /// Loads sixteen elements as f32, with results as in [`WeightElement::load_eight_as_f32`].
     ///
     /// # Safety
     /// Sixteen elements are at `from`; the processor has AVX-512 F, BW and VL.
-    unsafe fn load_numbers_of_sixteen(from: *const Self) -> [__m512; 2];
+    unsafe fn load_sixteen_as_f32(from: *const Self) -> [__m512; 2];
 
     /// Loads `count` elements, fewer than eight, and zeros after them.
     ///
@@ -28,7 +28,7 @@ pub(super) trait WeightElement: Copy {
     #[inline(always)]
     unsafe fn load_partial_eight(from: *const Self, count: usize) -> __m256 {
         // SAFETY: the caller's.
-        unsafe { Self::load_numbers_of_eight(load_zero_padded::<Self, 8>(from, count).as_ptr())[0] }
+        unsafe { Self::load_eight_as_f32(load_zero_padded::<Self, 8>(from, count).as_ptr())[0] }
     }
     /// Loads `count` elements, fewer than sixteen, and zeros after them.
     ///
@@ -37,7 +37,7 @@ pub(super) trait WeightElement: Copy {
     #[inline(always)]
     unsafe fn load_partial_sixteen(from: *const Self, count: usize) -> __m512 {
         // SAFETY: the caller's.
-        unsafe { Self::load_numbers_of_sixteen(load_zero_padded::<Self, 16>(from, count).as_ptr())[0] }
+        unsafe { Self::load_sixteen_as_f32(load_zero_padded::<Self, 16>(from, count).as_ptr())[0] }
     }
 
     /// Loads `8 * V` elements as f32: the first eight as the first two vectors, and so on.
@@ -45,12 +45,12 @@ pub(super) trait WeightElement: Copy {
     /// # Safety
     /// `8 * V` elements are at `from`; the processor has AVX2 and F16C.
     #[inline(always)]
-    unsafe fn load_numbers_of_eights<const V: usize>(from: *const Self) -> [[__m256; 2]; V] {
+    unsafe fn load_eights_as_f32<const V: usize>(from: *const Self) -> [[__m256; 2]; V] {
         // SAFETY: the caller's; a vector of zeros needs AVX alone.
         let mut row = [[unsafe { _mm256_setzero_ps() }; 2]; V];
         for (v, numbers) in row.iter_mut().enumerate() {
             // SAFETY: the caller's.
-            *numbers = unsafe { Self::load_numbers_of_eight(from.add(8 * v)) };
+            *numbers = unsafe { Self::load_eight_as_f32(from.add(8 * v)) };
         }
         row
     }
@@ -59,17 +59,17 @@ pub(super) trait WeightElement: Copy {
     /// # Safety
     /// `16 * V` elements are at `from`; the processor has AVX-512 F, BW and VL.
     #[inline(always)]
-    unsafe fn load_numbers_of_sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
+    unsafe fn load_sixteens_as_f32<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
         let mut row = [[unsafe { _mm512_setzero_ps() }; 2]; V];
         for (v, numbers) in row.iter_mut().enumerate() {
             // SAFETY: the caller's.
-            *numbers = unsafe { Self::load_numbers_of_sixteen(from.add(16 * v)) };
+            *numbers = unsafe { Self::load_sixteen_as_f32(from.add(16 * v)) };
         }
         row
     }
-    /// Permutes the elements of vectors of adjacent columns to the order that
-    /// [`WeightElement::load_numbers_of_sixteens`] gives.
+    /// Permutes the elements of vectors of adjacent columns to the order that [`WeightElement::load_sixteens_as_f32`]
+    /// gives.
     ///
     /// # Safety
     /// The processor has AVX-512 F, BW and VL.
@@ -125,7 +125,7 @@ macro_rules! weights {
         impl<$($bits)*> WeightElement for $T {
             const ZERO: Self = $zero;
             #[inline(always)]
-            unsafe fn load_numbers_of_eight($p: *const Self) -> [__m256; 2] {
+            unsafe fn load_eight_as_f32($p: *const Self) -> [__m256; 2] {
                 // SAFETY: the caller's.
                 unsafe {
                     let $x = $eight;
@@ -133,7 +133,7 @@ macro_rules! weights {
                 }
             }
             #[inline(always)]
-            unsafe fn load_numbers_of_sixteen($p: *const Self) -> [__m512; 2] {
+            unsafe fn load_sixteen_as_f32($p: *const Self) -> [__m512; 2] {
                 // SAFETY: the caller's.
                 unsafe {
                     let $x = $sixteen;
@@ -186,7 +186,7 @@ impl WeightElement for NibblePair {
     const ZERO: Self = NibblePair(0);
     const NUMBERS_PER_ELEMENT: usize = 2;
     #[inline(always)]
-    unsafe fn load_numbers_of_eight(p: *const Self) -> [__m256; 2] {
+    unsafe fn load_eight_as_f32(p: *const Self) -> [__m256; 2] {
         // SAFETY: the caller's.
         unsafe {
             let bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
@@ -196,14 +196,14 @@ impl WeightElement for NibblePair {
         }
     }
     #[inline(always)]
-    unsafe fn load_numbers_of_sixteen(p: *const Self) -> [__m512; 2] {
+    unsafe fn load_sixteen_as_f32(p: *const Self) -> [__m512; 2] {
         // SAFETY: the caller's.
         unsafe { nibbles_to_f32(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
     }
     /// Loads four vectors at a time, of which each has every fourth column: bytes are shifted within their lanes, none
     /// is widened.
     #[inline(always)]
-    unsafe fn load_numbers_of_sixteens<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
+    unsafe fn load_sixteens_as_f32<const V: usize>(from: *const Self) -> [[__m512; 2]; V] {
         // SAFETY: the caller's.
         unsafe {
             let mut row = [[_mm512_setzero_ps(); 2]; V];
@@ -218,7 +218,7 @@ impl WeightElement for NibblePair {
                 ];
             }
             for (i, x) in rest.iter_mut().enumerate() {
-                *x = Self::load_numbers_of_sixteen(from.add(16 * (V / BYTES_PER_LANE * BYTES_PER_LANE + i)));
+                *x = Self::load_sixteen_as_f32(from.add(16 * (V / BYTES_PER_LANE * BYTES_PER_LANE + i)));
             }
             row
         }

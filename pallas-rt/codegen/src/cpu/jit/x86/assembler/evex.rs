@@ -68,7 +68,7 @@ impl Asm {
     pub(super) fn store_tail(&mut self, to: Mem, x: Reg) {
         self.emit_evex(VECTOR_LENGTH_512, MERGE_MASKING | TAIL_MASK_REGISTER, MAP_0F | 0x11, x.0, 0, Operand::Mem(to));
     }
-    /// Loads a vector in halves. (AVX-512DQ)
+    /// Loads a 64-byte vector by two loads of 32 bytes each. (AVX-512DQ)
     pub(in super::super) fn load_in_halves(&mut self, to: Reg, from: Mem) {
         let upper = Mem { offset: from.offset + 32, ..from };
         self.emit_evex(VECTOR_LENGTH_256, 0, MAP_0F | 0x10, to.0, 0, Operand::Mem(from));
