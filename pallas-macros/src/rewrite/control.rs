@@ -11,8 +11,8 @@ use syn::{BinOp, Block, Expr, Ident, Stmt, parse_quote_spanned};
 type RangeMethods = Vec<(Ident, Option<Expr>)>;
 
 impl BodyRewriter {
-    /// Inserts a check before an assignment to a variable that was declared without a value: the host must decide
-    /// every region around it.
+    /// Inserts, before the first assignment to a variable that was declared without a value, code that reports an error
+    /// while the kernel is traced if the assignment stands in a branch or loop whose condition the device evaluates.
     pub(super) fn insert_late_initialization_checks(&mut self, place: &Expr, assign_expr: &mut Expr) {
         let Expr::Path(p) = place else { return };
         let Some(i) = p.path.get_ident() else { return };

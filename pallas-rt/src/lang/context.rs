@@ -459,8 +459,8 @@ pub(crate) fn end_traced_region(yields: &[Handle], loc: Loc) -> RegionId {
     .unwrap_or(RegionId(0))
 }
 
-/// Appends an instruction with regions (`if`, `for`, `while`) by `f`, and returns the handles of its results,
-/// `result_count` in number.
+/// Appends an instruction with regions (`if`, `for`, `while`) by `append_instruction`, and returns the handles of its
+/// results, `result_count` in number.
 pub(crate) fn append_with_regions(
     args: &[Handle],
     result_count: usize,

@@ -59,8 +59,8 @@ impl<When: Decision> While<When> {
         write_slot_handles(slots, &results);
         false
     }
-    /// Takes the condition, and returns true if the body is run or recorded now. Once it is false in eager mode, the
-    /// iteration's region stays open until the enclosing one ends.
+    /// Takes the condition and returns true if the caller has to run the body now: in a trace, to record it; otherwise
+    /// if the condition is true.
     #[track_caller]
     #[inline]
     pub fn condition<C: Condition<When>>(&mut self, c: C) -> bool {

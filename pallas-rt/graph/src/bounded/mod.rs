@@ -120,8 +120,8 @@ impl SizeTable {
         self.extent_numbers.get(&LinearExtent::from_samples(values, sizes)?).copied()
     }
 
-    /// Returns the index in the table of the constant that has these values in the graphs traced for fixed sizes;
-    /// `None` if it is the same in all of them.
+    /// Returns the position, in the table of constants that depend on sizes, of the one that has `values[i]` in the
+    /// graph traced for the sizes number `i`; `None` if the table has none, as where all values are the same.
     fn literal_index(&self, values: &[Literal]) -> Option<usize> {
         self.literal_numbers.get(values).copied()
     }

@@ -31,7 +31,8 @@ const MAX_WHOLE_PRODUCT_COLUMNS: usize = 512;
 /// at most [`MAX_SHORT_SUM_TERMS`] terms: writing the product and reading it again to fold it, as a softmax of scores
 /// does, would take longer than computing it.
 const MAX_SHORT_SUM_COLUMNS: usize = 1 << 12;
-/// Most terms of a sum for which [`MAX_SHORT_SUM_COLUMNS`] applies.
+/// Maximum terms of the sum that each element of a product is, for each program to have up to
+/// [`MAX_SHORT_SUM_COLUMNS`] of its columns whole.
 const MAX_SHORT_SUM_TERMS: usize = 256;
 /// Most members of a cluster that several programs may each compute, although they are not small.
 const MAX_REPEATED_MEMBERS: usize = 16;

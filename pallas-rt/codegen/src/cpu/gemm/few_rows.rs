@@ -80,7 +80,8 @@ pub(crate) fn fastest_narrow_kernel(dtype: DType, bit_mask: u8) -> Option<Narrow
     KERNELS.get_or_init(supported_narrow_kernels).iter().find(|k| (k.0, k.1) == (dtype, bit_mask)).map(|k| k.2)
 }
 
-/// Returns this machine's fastest kernel for bytes whose two halves are multiplied at once; `None` if it has none.
+/// Returns this machine's fastest kernel for a matrix of bytes with a 4-bit number in each half, which multiplies f32
+/// rows with both numbers of a byte in one pass; `None` if it has none.
 pub(crate) fn fastest_nibble_kernel() -> Option<NarrowKernel> {
     static KERNELS: OnceLock<Vec<NarrowKernel>> = OnceLock::new();
     KERNELS.get_or_init(supported_nibble_kernels).first().copied()
