@@ -9,9 +9,9 @@
 //!
 //! Where operations on arrays are faster than a kernel, a shipped function is made of them by one rule, in
 //! `kernels/src/composed_ops.rs`: on the CPU, in traced functions that no mesh divides, for attention of few positions,
-//! losses of few logits, norms of few elements, softmax of long rows and rows of a table; and, where a gradient is
-//! asked for, for attention in which each head has a bias of its own, whose probabilities then stay in memory
-//! (`Differentiable::begin_forward`). The bench `plain` compares both.
+//! losses of few logits, norms of few elements, rotary embedding, softmax of long rows and rows of a table; and, where
+//! a gradient is asked for, for attention in which each head has a bias of its own, whose probabilities then stay in
+//! memory (`Differentiable::begin_forward`). The bench `plain` compares both.
 //!
 //! Block sizes of shipped kernels follow from the target by one rule, `choose_block_sizes` in
 //! `kernels/src/block_sizes.rs`: a kernel lists block sizes in order of preference, each with the workgroup memory and

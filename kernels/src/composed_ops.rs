@@ -5,8 +5,8 @@
 //! them with their neighbours, and their gradients reuse intermediate values; a kernel is a launch of its own, and
 //! recomputes scores and logits for its gradients, since those of large problems need too much memory. A long row is
 //! work for several programs, while a kernel of rows has one program for it. The limits are stated at each function.
-//! Two use operations at any size and in any type of floats: [`compose_segment_sums`], also outside of traced
-//! functions, and [`compose_row_lookup`]. `cargo bench --bench plain` compares both.
+//! [`compose_rotary`] has none. Two use operations at any size and in any type of floats: [`compose_segment_sums`], also
+//! outside of traced functions, and [`compose_row_lookup`]. `cargo bench --bench plain` compares both.
 use crate::attention_options::{Options, attention_extents, score_scale};
 use crate::attention_scores::Causal;
 use crate::row_blocks::{has_long_rows, is_divided_among_cores};
@@ -25,8 +25,6 @@ const MAX_KEPT_PROBABILITIES: usize = 1 << 24;
 const MAX_COMPOSED_LOGITS: usize = 1 << 14;
 /// Maximum number of elements up to which operations on arrays compute norms of short rows; beyond it a kernel does.
 const MAX_COMPOSED_NORM_ELEMENTS: usize = 1 << 19;
-/// Maximum number of elements up to which operations on arrays compute rotary embedding; beyond it a kernel does.
-const MAX_COMPOSED_ROTARY_ELEMENTS: usize = 1 << 15;
 /// Minimum length of a row from which operations on arrays compute softmax, by several programs; a kernel computes
 /// shorter rows.
 const MIN_COMPOSED_SOFTMAX_ROW_ELEMENTS: usize = 1 << 16;
@@ -206,14 +204,14 @@ pub(crate) fn compose_row_lookup(table: &Array, ids: &Array) -> Option<Array> {
     (is_better && !table.is_empty()).then(|| table.take(&numbers(), 0))
 }
 
-/// Rotary embedding of up to 2^15 elements `[.., positions, d]`: pairs an element of the first half of d with one of
-/// the second and rotates the pair by the tables' angle, in the opposite direction if `inverse`; `None`: a kernel has
-/// to do it.
+/// Rotary embedding of any number of elements `[.., positions, d]`: pairs an element of the first half of d with one
+/// of the second and rotates the pair by the tables' angle, in the opposite direction if `inverse`; `None`: a kernel
+/// has to do it.
 #[track_caller]
 pub(crate) fn compose_rotary(x: &Array, [cos, sin]: [&Array; 2], inverse: bool) -> Option<Array> {
     let [.., positions, d] = *x.shape() else { return None };
     let fits = d.is_multiple_of(2) && [cos, sin].iter().all(|table| table.shape() == [positions, d / 2]);
-    if !fits || x.is_empty() || !is_composed_faster(&[x, cos, sin], x.len() <= MAX_COMPOSED_ROTARY_ELEMENTS) {
+    if !fits || x.is_empty() || !is_composed_faster(&[x, cos, sin], true) {
         return None;
     }
     let halves = x.split(2, -1);

@@ -5,7 +5,8 @@
 //! ```
 //! (LLM.int8, Dettmers et al. 2022; groups and zero points as in GPTQ and AWQ.) With one group to a step of k the
 //! product is taken over plain q, and scale and zero are applied to its sums, `scale·(x q - zero·Σ x)`: no work per
-//! weight but its conversion. For a few rows a step has several groups, each a product of its own. Sums are f32.
+//! weight but its conversion. For up to four rows a step has several small groups, each a product of its own. Sums are
+//! f32.
 //!
 //! | bits | values | scales | zero points |
 //! |---|---|---|---|
@@ -136,8 +137,12 @@ pub fn matmul_int4_blocks<E: Float>(
 
 /// Number of rows of x up to which reading the weights takes longer than multiplying.
 const MAX_WEIGHT_BOUND_ROWS: usize = 16;
-/// Number of weights per step for one row of x. With more rows steps are smaller, so that sums by group stay in cache.
+/// Number of weights per step for one row of x, if a step has several groups. With more rows steps are smaller, so that
+/// sums by group stay in cache.
 const WEIGHTS_PER_STEP: usize = 1 << 21;
+/// Minimum rows of x, up to four, times rows of a group from which a step has one group, as it has for more than four
+/// rows of x: passes over the sums of several groups then take longer than more steps.
+const MIN_ROW_PAIRS_OF_ONE_GROUP: usize = 256;
 
 /// Block size for products `[m, k]·[k, n]` on a CPU with this number of cores, where `group` rows of weights share a
 /// scale.
@@ -148,8 +153,9 @@ fn choose_cpu_block(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
             // Long pieces of rows, which the processor prefetches; a program for each core.
             let width = [2048, 1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= cores);
             let width = equal_block_size(n, width.unwrap_or(128));
-            let deep = WEIGHTS_PER_STEP / m.clamp(1, 4).next_power_of_two() / width;
             let group = group.max(2).next_multiple_of(2);
+            let has_one_group_per_step = m > 4 || m * group >= MIN_ROW_PAIRS_OF_ONE_GROUP;
+            let deep = if has_one_group_per_step { group } else { WEIGHTS_PER_STEP / m.next_power_of_two() / width };
             let depth = match deep / group {
                 // Part of a group, which is a power of two, or all rows.
                 0 => 1 << deep.ilog2(),

@@ -26,8 +26,8 @@ use pack::pack_rows;
 /// Maximum rows of A for which the kernels for few rows are used: up to here, reading B takes longer than multiplying.
 pub(crate) const MAX_NARROW_ROWS: usize = 16;
 
-/// The function of a [`NarrowKernel`]; its arguments are the extents, A, B in parts, and C, to which the product is
-/// added.
+/// The function of a [`NarrowKernel`]; its arguments are the extents, A, B in parts, and C, which becomes the product,
+/// or to which it is added.
 ///
 /// # Safety
 /// The matrices hold these extents, B in the kernel's element type; rows of A are adjacent elements, those of both
@@ -121,7 +121,6 @@ pub(crate) unsafe fn dot(
     let Extents { m, n, k } = extents;
     // SAFETY: the caller's; the buffers hold A and B.
     unsafe {
-        c.zero_unless_adding(m, n);
         let (mut a, mut b) = (a, b);
         if a.col != 1 {
             ensure_buffer_length(&mut packing.a, m * k);
@@ -181,17 +180,11 @@ pub(crate) unsafe fn dot_nibbles(
             dot(low, extents, a_low, b, c, packing);
             return dot(upper, extents, a_high, b, OutputMatrix { add: true, ..c }, packing);
         }
-        c.zero_unless_adding(m, n);
         // Columns of A and of H alternate; the elements of a column, which are read together, are adjacent.
         ensure_buffer_length(&mut packing.a, m * 2 * k);
         let columns: *mut f32 = packing.a.as_mut_ptr();
-        for i in 0..m {
-            for p in 0..k {
-                let to = columns.add(2 * p * m + i);
-                to.write(*a_low.submatrix_at(i, p).start);
-                to.add(m).write(*a_high.submatrix_at(i, p).start);
-            }
-        }
+        pack_rows(a_low.transposed(), [k, m], columns, 2 * m);
+        pack_rows(a_high.transposed(), [k, m], columns.wrapping_add(m), 2 * m);
         let turns = Matrix { start: columns.cast_const(), row: 1, col: m as isize };
         (nibble_kernel.run)(extents, turns, MatrixParts { starts: &[b.start], row: b.row, col: b.col }, c);
     }
@@ -235,16 +228,16 @@ pub(crate) unsafe fn dot_paged(
     let (Extents { m, n, k }, PagedMatrix { starts, are_columns }, mut a) = (extents, pages, a);
     // SAFETY: the caller's; the buffer holds A.
     unsafe {
-        c.zero_unless_adding(m, n);
+        if starts.is_empty() {
+            return c.zero_unless_adding(m, n);
+        }
         if a.col != 1 {
             ensure_buffer_length(&mut packing.a, m * k);
             pack_rows(a, [m, k], packing.a.as_mut_ptr(), k);
             a = Matrix { start: packing.a.as_ptr(), row: k as isize, col: 1 };
         }
-        if !starts.is_empty() {
-            let [row, col] = if are_columns { [1, k] } else { [n, 1] }.map(|distance| distance as isize);
-            (kernel.run)(extents, a, MatrixParts { starts, row, col }, c);
-        }
+        let [row, col] = if are_columns { [1, k] } else { [n, 1] }.map(|distance| distance as isize);
+        (kernel.run)(extents, a, MatrixParts { starts, row, col }, c);
     }
 }
 

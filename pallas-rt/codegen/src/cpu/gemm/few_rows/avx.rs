@@ -3,6 +3,7 @@ use super::super::super::strips::has_avx2;
 use super::super::{Extents, Matrix, OutputMatrix};
 use super::{
     HIGH_NIBBLE_MASK, LOW_NIBBLE_MASK, MatrixParts, NarrowKernel, PREFETCH_DISTANCE_PARTS, WHOLE_ELEMENT_MASK,
+    pack_rows,
 };
 use half::{bf16, f16};
 use pallas_ir::DType;
@@ -10,20 +11,20 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 mod horizontal_sums;
+mod row_prefetcher;
 mod weights;
 
 use horizontal_sums::{horizontal_sums_of_eight, horizontal_sums_of_sixteen};
+use row_prefetcher::{CACHE_LINE_BYTES, RowPrefetcher};
 use weights::{MaskedByte, NibblePair, WeightElement};
 
 /// Bytes of a block of rows of B: the second-level cache holds it and the next one.
 const BLOCK_BYTES: usize = 1 << 17;
-/// Maximum bytes, from what is multiplied to the end of what is prefetched, for prefetching into the first-level
-/// cache. More lines would evict one another before they are read; they are prefetched into the second level.
-const MAX_L1_PREFETCH_BYTES: usize = 1 << 13;
 /// Minimum rows of B in a block; as many are prefetched meanwhile.
 const MIN_BLOCK_ROWS: usize = 8;
-/// Bytes of a cache line.
-const CACHE_LINE_BYTES: usize = 64;
+/// Minimum rows of A whose elements of a column are copied side by side, in blocks: the distance of the rows need not
+/// be held in registers, of which more rows leave too few.
+const MIN_INTERLEAVED_ROWS: usize = 8;
 /// Columns of B that are read together, if they are short.
 const SHORT_COLUMNS_AT_ONCE: usize = 16;
 /// Minimum bytes of a column that the processor prefetches as a stream of its own.
@@ -66,79 +67,6 @@ pub(super) fn push_narrow_kernels(all: &mut Vec<(DType, u8, NarrowKernel)>) {
     }
 }
 
-/// Prefetcher of the rows of B that are read next, a cache line at a time: the rows of one part of B, then those of
-/// each later part.
-#[derive(Clone, Copy)]
-struct RowPrefetcher<'a> {
-    row: *const i8,
-    stride: isize,
-    /// Offset of the next line in the row, and length of a row, in bytes.
-    line: usize,
-    bytes: usize,
-    /// Rows that are left in this part; rows of each later part, which begin `offset` bytes into it.
-    left: usize,
-    rows: usize,
-    parts: &'a [*const u8],
-    offset: isize,
-    /// True if lines are prefetched into the first-level cache, else into the second.
-    near: bool,
-}
-
-impl<'a> RowPrefetcher<'a> {
-    /// Creates a prefetcher of `rows` rows of `n` elements, which begin at `offset` in each of the `parts`.
-    /// `parts_between` is the number of parts from the one that is multiplied to the first of these; it decides which
-    /// level of the cache they go to.
-    fn new<W>(
-        parts: &'a [*const u8],
-        parts_between: usize,
-        offset: isize,
-        row_stride: isize,
-        [rows, n]: [usize; 2],
-    ) -> Self {
-        let (size, bytes) = (size_of::<W>() as isize, n * size_of::<W>());
-        let near = (parts_between + parts.len()) * rows * bytes <= MAX_L1_PREFETCH_BYTES;
-        // Rows without gaps are one.
-        let (left, bytes) = if row_stride == n as isize { (1, rows * bytes) } else { (rows, bytes) };
-        let (stride, offset) = (if left == rows { row_stride * size } else { bytes as isize }, offset * size);
-        let row = parts[0].wrapping_offset(offset).cast();
-        RowPrefetcher { row, stride, line: 0, bytes, left, rows: left, parts: &parts[1..], offset, near }
-    }
-    /// Advances to the next row, of this part or of the next.
-    #[inline(always)]
-    fn advance_to_next_row(&mut self) {
-        self.line = 0;
-        match self.parts {
-            [part, rest @ ..] if self.left == 1 => {
-                (self.row, self.left, self.parts) = (part.wrapping_offset(self.offset).cast(), self.rows, rest);
-            }
-            _ => (self.row, self.left) = (self.row.wrapping_offset(self.stride), self.left.max(2) - 1),
-        }
-    }
-    /// Prefetches the next lines of the rows, about `bytes` bytes, after those of the last call.
-    #[inline(always)]
-    fn prefetch_cache_lines(&mut self, bytes: usize) {
-        let mut lines = bytes.div_ceil(CACHE_LINE_BYTES);
-        while lines > 0 {
-            let together = lines.min((self.bytes - self.line).div_ceil(CACHE_LINE_BYTES));
-            for i in 0..together {
-                let at = self.row.wrapping_add(self.line + i * CACHE_LINE_BYTES);
-                // SAFETY: what is fetched may be anywhere; every processor of this kind has SSE.
-                unsafe {
-                    if self.near {
-                        _mm_prefetch::<_MM_HINT_T0>(at);
-                    } else {
-                        _mm_prefetch::<_MM_HINT_T1>(at);
-                    }
-                }
-            }
-            (lines, self.line) = (lines - together, self.line + together * CACHE_LINE_BYTES);
-            if self.line >= self.bytes {
-                self.advance_to_next_row();
-            }
-        }
-    }
-}
-
 /// Returns the first part and the first row of each block of B: a block has several whole parts, or several rows of
 /// one part.
 fn block_starts(
@@ -159,8 +87,8 @@ macro_rules! narrow {
      $widen:ident $widen_all:ident $widen_some:ident [$($turned:ident $adjacent:ident)?],
      deep $deep:literal, wide $wide:literal, tall [$($tall:literal)?], columns $two:literal $four:literal,
      $zero:ident, $splat:ident, $load:ident, $store:ident, $fma:ident, $sums:ident) => {
-        /// Adds to `R` rows of C the product of as many rows of A with `depth` rows of each part of B, over `V`
-        /// vectors of columns. As many bytes are prefetched with `ahead`, if given.
+        /// Adds to `R` rows of C, or to zeros if `is_first`, the product of as many rows of A with `depth` rows of
+        /// each part of B, over `V` vectors of columns. As many bytes are prefetched with `ahead`, if given.
         ///
         /// # Safety
         /// See [`super::NarrowKernelFn`]; the matrices hold these extents, each part of B at an offset.
@@ -174,19 +102,26 @@ macro_rules! narrow {
             offset: isize,
             c: *mut f32,
             ldc: isize,
-            mut ahead: Option<&mut RowPrefetcher<'_>>,
+            is_first: bool,
+            ahead: Option<&mut RowPrefetcher<'_>>,
         ) {
+            // A copy of its own is in registers.
+            let mut prefetcher = ahead.as_deref().copied();
             let mut sums = [[$zero(); V]; R];
             // SAFETY: the caller's: every offset is inside of the extents; what is fetched may be anywhere.
             unsafe {
-                for (i, sums) in sums.iter_mut().enumerate() {
+                for (i, sums) in sums.iter_mut().enumerate().filter(|_| !is_first) {
                     for (v, sum) in sums.iter_mut().enumerate() {
                         *sum = $load(c.offset(i as isize * ldc).add(v * $lanes));
                     }
                     $(*sums = W::$turned(*sums);)?
                 }
                 // One of the distances is 1: as a constant, it is known to the compiler.
-                let mut line = if W::NUMBERS_PER_ELEMENT == 2 { Matrix { row: 1, ..a } } else { Matrix { col: 1, ..a } };
+                let mut line = match R {
+                    _ if W::NUMBERS_PER_ELEMENT == 2 => Matrix { row: 1, ..a },
+                    MIN_INTERLEAVED_ROWS.. => Matrix { row: 1, col: R as isize, ..a },
+                    _ => Matrix { col: 1, ..a },
+                };
                 // Prefetches at least a line at a time, and hardly more: a burst would use line buffers that other
                 // loads need.
                 let bytes = V * $lanes * size_of::<W>();
@@ -194,8 +129,8 @@ macro_rules! narrow {
                 for start in b.starts {
                     let mut from = start.cast::<W>().wrapping_offset(offset);
                     for p in 0..depth {
-                        if p % turn == 0 && let Some(ahead) = &mut ahead {
-                            ahead.prefetch_cache_lines(turn * bytes);
+                        if p % turn == 0 && let Some(prefetcher) = &mut prefetcher {
+                            prefetcher.prefetch_cache_lines(turn * bytes);
                         }
                         let row: [_; V] = W::$widen_all(from);
                         from = from.wrapping_offset(b.row);
@@ -210,6 +145,9 @@ macro_rules! narrow {
                         line.start = line.start.wrapping_offset(W::NUMBERS_PER_ELEMENT as isize * line.col);
                     }
                 }
+                if let (Some(ahead), Some(prefetcher)) = (ahead, prefetcher) {
+                    *ahead = prefetcher;
+                }
                 for (i, sums) in sums.into_iter().enumerate() {
                     $(let sums = W::$adjacent(sums);)?
                     for (v, sum) in sums.into_iter().enumerate() {
@@ -219,8 +157,9 @@ macro_rules! narrow {
             }
         }
 
-        /// Adds to `R` rows of C the product of as many rows of A with `depth` rows of each part of B. The columns
-        /// after the last whole vector are read from `rest`, which has a vector for each row, from `rest_at` on.
+        /// Adds to `R` rows of C, or to zeros if `is_first`, the product of as many rows of A with `depth` rows of
+        /// each part of B. The columns after the last whole vector are read from `rest`, which has a vector for each
+        /// row, from `rest_at` on.
         ///
         /// # Safety
         /// As for a panel.
@@ -236,6 +175,7 @@ macro_rules! narrow {
             (rest, rest_at): (MatrixParts<'_>, isize),
             c: *mut f32,
             ldc: isize,
+            is_first: bool,
             mut ahead: Option<&mut RowPrefetcher<'_>>,
         ) {
             let width = V * $lanes;
@@ -244,19 +184,19 @@ macro_rules! narrow {
             // SAFETY: the caller's.
             unsafe {
                 for j in (0..wide).step_by(width) {
-                    $panel::<W, R, V>(depth, a, b, offset + j as isize, c.add(j), ldc, ahead.as_deref_mut());
+                    $panel::<W, R, V>(depth, a, b, offset + j as isize, c.add(j), ldc, is_first, ahead.as_deref_mut());
                 }
                 for j in (wide..whole).step_by($lanes) {
-                    $panel::<W, R, 1>(depth, a, b, offset + j as isize, c.add(j), ldc, ahead.as_deref_mut());
+                    $panel::<W, R, 1>(depth, a, b, offset + j as isize, c.add(j), ldc, is_first, ahead.as_deref_mut());
                 }
                 if whole < n {
                     let row = |i: usize| c.offset(i as isize * ldc).add(whole);
                     let mut sums = [[0.0f32; $lanes]; R];
-                    for (i, sums) in sums.iter_mut().enumerate() {
+                    for (i, sums) in sums.iter_mut().enumerate().filter(|_| !is_first) {
                         row(i).copy_to_nonoverlapping(sums.as_mut_ptr(), n - whole);
                     }
                     let depth = b.starts.len() * depth / rest.starts.len();
-                    $panel::<W, R, 1>(depth, a, rest, rest_at, sums.as_mut_ptr().cast(), $lanes, None);
+                    $panel::<W, R, 1>(depth, a, rest, rest_at, sums.as_mut_ptr().cast(), $lanes, is_first, None);
                     for (i, sums) in sums.iter().enumerate() {
                         row(i).copy_from_nonoverlapping(sums.as_ptr(), n - whole);
                     }
@@ -406,9 +346,15 @@ macro_rules! narrow {
         /// See [`super::NarrowKernelFn`].
         #[target_feature(enable = $features)]
         unsafe fn $entry<W: WeightElement>(extents: Extents, a: Matrix<f32>, b: MatrixParts<'_>, c: OutputMatrix<f32>) {
-            let (Extents { m, n: all, k: terms }, OutputMatrix { start: c, row: ldc, .. }) = (extents, c);
+            let Extents { m, n: all, k: terms } = extents;
+            let is_by_columns = const { W::NUMBERS_PER_ELEMENT == 1 } && b.col != 1;
+            if is_by_columns || terms == 0 {
+                // SAFETY: the caller's.
+                unsafe { c.zero_unless_adding(m, all) };
+            }
+            let OutputMatrix { start: c, row: ldc, add } = c;
             // Bytes with two halves always have adjacent rows.
-            if const { W::NUMBERS_PER_ELEMENT == 1 } && b.col != 1 {
+            if is_by_columns {
                 let n = all / b.starts.len();
                 for (i, start) in b.starts.iter().enumerate() {
                     let part = Matrix { start: start.cast::<W>(), row: b.row, col: b.col };
@@ -422,6 +368,7 @@ macro_rules! narrow {
             let wide = if all > 2 * widest { widest } else { all.max(1) };
             let mut rest = MaybeUninit::<[[W; $lanes]; $deep]>::uninit();
             let rest: *mut [W; $lanes] = rest.as_mut_ptr().cast();
+            let mut interleaved = MaybeUninit::<[f32; MIN_INTERLEAVED_ROWS * $deep]>::uninit();
             let rows = terms / b.starts.len();
             for j in (0..all).step_by(wide) {
                 let n = wide.min(all - j);
@@ -434,6 +381,7 @@ macro_rules! narrow {
                     // A part of the terms of these columns.
                     let (k, part) = (depth.min(rows - p), MatrixParts { starts: &b.starts[first..last], ..b });
                     let offset = p as isize * b.row + j as isize;
+                    let is_first = !add && first == 0 && p == 0;
                     // In a matrix without gaps, the last vector reads into the next row: those sums are dropped.
                     let is_dense = b.row == n as isize && b.starts.len() == 1;
                     let in_place = is_dense && (p + k) * n + $lanes <= rows * n;
@@ -468,7 +416,13 @@ macro_rules! narrow {
                             let (a, c) = (a.submatrix_at(i, at), c.offset(i as isize * ldc).add(j));
                             macro_rules! rows {
                                 ($R:literal, $V:expr) => {{
-                                    $panels::<W, $R, { $V }>(n, k, a, part, offset, rest, c, ldc, once);
+                                    let mut a = a;
+                                    if W::NUMBERS_PER_ELEMENT == 1 && $R == MIN_INTERLEAVED_ROWS {
+                                        let to: *mut f32 = interleaved.as_mut_ptr().cast();
+                                        pack_rows(a.transposed(), [k * part.starts.len(), $R], to, $R);
+                                        a = Matrix { start: to.cast_const(), row: 1, col: $R };
+                                    }
+                                    $panels::<W, $R, { $V }>(n, k, a, part, offset, rest, c, ldc, is_first, once);
                                     $R
                                 }};
                             }
