@@ -130,11 +130,13 @@ micro! {
     _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps
 }
 
-/// Packs `width` columns, each of `k` adjacent elements, into a panel of `nr` columns, by transposing 8x8 blocks.
+/// Packs `width` columns, each of `k` adjacent elements, into a panel of `nr` columns, by transposing 8x8 blocks: a
+/// cache line of each of eight columns at a time, which is read once, so that rows of the panel are written in order.
 ///
 /// # Safety
 /// Columns begin at the given distance, in elements; the panel holds `k * nr` elements of 4 bytes; the machine has
 /// AVX2.
+#[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn pack_transposed(
     from: *const f32,
     column_stride: isize,
@@ -143,18 +145,22 @@ pub(super) unsafe fn pack_transposed(
     nr: usize,
     to: *mut f32,
 ) {
-    let deep = k / 8 * 8;
     // SAFETY: the caller's; blocks of 8 stay inside of both.
     unsafe {
-        // The last block overlaps the one before.
-        for j in (0..width).step_by(8).filter(|_| width >= 8).map(|j| j.min(width - 8)) {
-            for p in (0..deep).step_by(8) {
-                transpose_8x8(from.offset(j as isize * column_stride).add(p), column_stride, to.add(p * nr + j), nr);
+        if width < 8 || k < 8 {
+            for j in 0..width {
+                (0..k).for_each(|p| *to.add(p * nr + j) = *from.offset(j as isize * column_stride).add(p));
             }
+            return;
         }
-        for j in 0..width {
-            let first = if width >= 8 { deep } else { 0 };
-            (first..k).for_each(|p| *to.add(p * nr + j) = *from.offset(j as isize * column_stride).add(p));
+        for line in (0..k).step_by(16) {
+            // The last block overlaps the one before.
+            for j in (0..width).step_by(8).map(|j| j.min(width - 8)) {
+                let column = from.offset(j as isize * column_stride);
+                for p in [line, line + 8].into_iter().filter(|&p| p < k).map(|p| p.min(k - 8)) {
+                    transpose_8x8(column.add(p), column_stride, to.add(p * nr + j), nr);
+                }
+            }
         }
     }
 }
