@@ -106,20 +106,21 @@ pub fn matmul_int4_blocks<E: Float>(
     if program_id(2) == 0 {
         acc.fill(0.0);
     }
-    let [even, odd] = [0, 1].map(|i| x.at((.., strided(i, HB, 2))).load().cast::<f32>());
+    let (even, odd) =
+        (x.at((.., strided(0, HB, 2))).load().cast::<f32>(), x.at((.., strided(1, HB, 2))).load().cast::<f32>());
     let bytes = values.load();
     let (scale, zero, sixteenth) = (scales.load(), zero_points.load().cast::<f32>(), odd * 0.0625);
     // High halves are not shifted, so they are 16 times too large; odd columns of x are divided by 16.
     if GB == 1 {
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
-        let sums = x.load().cast::<f32>().sum(1);
+        let sums = even.sum(1) + odd.sum(1);
         acc.store(acc.load() + (dot(even, low) + dot(sixteenth, high) - sums * zero) * scale);
     } else if BM <= MAX_WEIGHT_BOUND_ROWS {
-        let [even, sixteenth] = [even, sixteenth].map(|x| x.reshape([BM, GB, HB / GB]));
+        let [even, odd, sixteenth] = [even, odd, sixteenth].map(|x| x.reshape([BM, GB, HB / GB]));
         let bytes = bytes.reshape([GB, HB / GB, BN]);
         let (low, high) = ((bytes & 15).cast::<f32>(), (bytes & 240).cast::<f32>());
         let product = |x, q| dot_general(x, q, &[(2, 1)], &[(1, 0)]);
-        let sums = x.load().cast::<f32>().reshape([BM, GB, BK / GB]).sum(2).reshape([BM, GB]).t().reshape([GB, BM, 1]);
+        let sums = (even.sum(2) + odd.sum(2)).reshape([BM, GB]).t().reshape([GB, BM, 1]);
         let all = product(even, low) + product(sixteenth, high) - sums * zero.expand(1);
         acc.store(acc.load() + (all * scale.expand(1)).sum(0).reshape([BM, BN]));
     } else {
