@@ -258,6 +258,26 @@ fn gathers_fill_as_the_interpreter_does() {
     }
 }
 
+/// An axis without elements has none to look up: all are the fill, and an empty result is empty.
+#[test]
+fn axes_without_elements_are_looked_up() {
+    for [n, width, count] in [[0, 200, 30], [0, 200, 0], [0, 0, 30], [3, 200, 0]] {
+        let made = |client: &Client| -> Result<Vec<Vec<u32>>> {
+            let table = client.array(&vec![1.5f32; n * width], &[n, width])?;
+            let rows = client.array(&vec![0; count], &[count])?;
+            let each = client.array(&vec![0; count * width], &[count, width])?;
+            let all = jit(|table: &Array, rows: &Array, each: &Array| {
+                let found = [table.take(rows, 0), table.take_along_axis(each, 0)];
+                let sums = [&found[0] * 2.0 + each.cast(DType::F32), found[1].sum([1])];
+                [found, sums].concat()
+            });
+            Ok(all(&table, &rows, &each)?.iter().map(bits).collect())
+        };
+        let [found, wanted] = [Client::cpu(), Client::interpreter()].map(|client| made(&client).expect("it runs"));
+        assert_eq!(found, wanted, "{count} of {n} rows of {width}");
+    }
+}
+
 #[test]
 fn operations_read_rows_where_they_lie() {
     use DType::{Bf16, F16, F32, F64, I8, I32};
