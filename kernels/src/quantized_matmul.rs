@@ -140,9 +140,11 @@ const MAX_WEIGHT_BOUND_ROWS: usize = 16;
 /// Number of weights per step for one row of x, if a step has several groups. With more rows steps are smaller, so that
 /// sums by group stay in cache.
 const WEIGHTS_PER_STEP: usize = 1 << 21;
-/// Minimum rows of x, up to four, times rows of a group from which a step has one group, as it has for more than four
-/// rows of x: passes over the sums of several groups then take longer than more steps.
-const MIN_ROW_PAIRS_OF_ONE_GROUP: usize = 256;
+/// Maximum number of rows of x for which a step has several groups, if they are small.
+const MAX_ROWS_OF_SEVERAL_GROUPS: usize = 4;
+/// Minimum multiplications of a column by a group's rows and all rows of x from which a step has that group alone:
+/// passes over the sums of several groups then take longer than more steps.
+const MIN_MULTIPLICATIONS_OF_ONE_GROUP: usize = 256;
 
 /// Block size for products `[m, k]·[k, n]` on a CPU with this number of cores, where `group` rows of weights share a
 /// scale.
@@ -154,7 +156,8 @@ fn choose_cpu_block(cores: usize, [m, n, k, group]: [usize; 4]) -> [usize; 3] {
             let width = [2048, 1024, 512, 256].into_iter().find(|bn| n.div_ceil(*bn) >= cores);
             let width = equal_block_size(n, width.unwrap_or(128));
             let group = group.max(2).next_multiple_of(2);
-            let has_one_group_per_step = m > 4 || m * group >= MIN_ROW_PAIRS_OF_ONE_GROUP;
+            let has_one_group_per_step =
+                m > MAX_ROWS_OF_SEVERAL_GROUPS || m * group >= MIN_MULTIPLICATIONS_OF_ONE_GROUP;
             let deep = if has_one_group_per_step { group } else { WEIGHTS_PER_STEP / m.next_power_of_two() / width };
             let depth = match deep / group {
                 // Part of a group, which is a power of two, or all rows.
