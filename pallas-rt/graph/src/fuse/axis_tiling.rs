@@ -298,3 +298,22 @@ fn reshape_operand_tiling(from: &[usize], to: &[usize], tiling: &[AxisTiling]) -
     }
     Some(own)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DeviceLimits, plan};
+    use crate::graph::Graph;
+    use pallas_ir::structural::TakeAlong;
+    use pallas_ir::{DType, StructuralOp, Type};
+
+    /// Blocks of an empty result have elements, and there is nothing in the operand to look up for them.
+    #[test]
+    fn lookups_along_an_axis_without_elements_are_not_split() {
+        let mut graph = Graph::default();
+        let x = graph.param(Type::new(DType::F32, [0, 3]));
+        let index = graph.param(Type::new(DType::I32, [0, 3]));
+        let found = graph.push(StructuralOp::from(TakeAlong { axis: 0 }), &[x, index]).expect("it fits");
+        graph.results.push(found);
+        assert_eq!(plan(&graph, &[], &DeviceLimits::TEST).steps.len(), 1);
+    }
+}

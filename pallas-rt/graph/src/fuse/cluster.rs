@@ -1,6 +1,6 @@
 //! Clusters: equations that share a kernel.
 use super::axis_tiling::{self, AxisTiling, min_block_elements};
-use super::equation_kinds::is_reshape_alias;
+use super::equation_kinds::is_memory_alias;
 use super::panels;
 use super::scatter::RoundedScatter;
 use super::unfused_reasons::UnfusedReason;
@@ -58,7 +58,7 @@ pub(super) struct ClusteredGraph<'g> {
     /// By variable, the index of the equation that defines it.
     pub definitions: Vec<Option<usize>>,
     pub all: Vec<Cluster>,
-    /// By equation, the index of its cluster; `None` for equations without a kernel, such as literals and reshapes of
+    /// By equation, the index of its cluster; `None` for equations without a kernel, such as literals and aliases of
     /// memory.
     pub owner: Vec<Option<usize>>,
     /// Sums of rows of 16-bit floats that are steps of their own, by the index of their last equation.
@@ -74,11 +74,11 @@ impl ClusteredGraph<'_> {
         self.sums.get(&last).map_or(first, |sum| sum.scatter)
     }
 
-    /// Returns the value in whose memory `v` is stored: `v` itself, or for a reshape that no cluster computes, the
-    /// value that stores its operand.
+    /// Returns the value in whose memory `v` is stored: `v` itself, or for an alias that no cluster computes, the value
+    /// that stores its operand.
     pub(super) fn storage_value(&self, mut v: Var) -> Var {
         while let Some(i) = self.definitions[v.index()]
-            && is_reshape_alias(self.graph, &self.definitions, &self.graph.equations[i])
+            && is_memory_alias(self.graph, &self.definitions, &self.graph.equations[i])
             && self.owner[i].is_none()
         {
             v = self.graph.equations[i].args[0];

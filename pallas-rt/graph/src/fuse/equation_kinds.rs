@@ -21,12 +21,12 @@ pub(crate) fn is_always_inlined(graph: &Graph, definitions: &[Option<usize>], e:
         || matches!(e.op, Op::Structural(StructuralOp::Broadcast(_))) && is_literal(e.args[0])
 }
 
-/// Returns true for a reshape whose result can have the operand's memory; a value without memory
-/// ([`is_always_inlined`]) has none.
-pub(super) fn is_reshape_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
+/// Returns true for a reshape or an optimization barrier, whose result can have the operand's memory; a value without
+/// memory ([`is_always_inlined`]) has none.
+pub(super) fn is_memory_alias(graph: &Graph, definitions: &[Option<usize>], e: &Equation) -> bool {
     let of_free =
         |v: &Var| definitions[v.index()].is_some_and(|i| is_always_inlined(graph, definitions, &graph.equations[i]));
-    matches!(e.op, Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
+    matches!(e.op, Op::Identity(_) | Op::Structural(StructuralOp::Reshape(_))) && !e.args.iter().any(of_free)
 }
 
 /// Returns true for a reduction of at most [`MAX_REFOLDED_ELEMENTS`] elements to at most [`MAX_RECOMPUTED_ELEMENTS`].

@@ -7,7 +7,7 @@ use super::convolution_blocks;
 use super::device_limits::DeviceLimits;
 use super::dynamic_window_kernels;
 use super::equation_kinds::{
-    MAX_RECOMPUTED_ELEMENTS, is_always_inlined, is_product, is_reshape_alias, is_short_fold, is_standalone_op,
+    MAX_RECOMPUTED_ELEMENTS, is_always_inlined, is_memory_alias, is_product, is_short_fold, is_standalone_op,
 };
 use super::large_pads;
 use super::merge::merge_clusters;
@@ -77,7 +77,7 @@ pub(super) fn grow_clusters<'g>(
         let is_stored = grow.is_stored[e.result().index()];
         let is_free = is_always_inlined(graph, &grow.found.definitions, e);
         if grow.found.owner[root].is_none()
-            && !is_reshape_alias(graph, &grow.found.definitions, e)
+            && !is_memory_alias(graph, &grow.found.definitions, e)
             && (is_stored || !is_free)
         {
             let cluster = grow.grow_cluster_from(root, &mut order);
@@ -357,11 +357,11 @@ impl ClusterGrower<'_, '_> {
     ) -> Result<(), UnfusedReason> {
         let e = &self.graph.equations[equation];
         let is_stored = self.is_result_stored(cluster, equation);
-        let is_alias = is_reshape_alias(self.graph, &self.found.definitions, e);
+        let is_alias = is_memory_alias(self.graph, &self.found.definitions, e);
         let is_broadcast = matches!(e.op, Op::Structural(StructuralOp::Broadcast(_)));
         let is_cheap = is_alias || is_broadcast || self.is_cheap_to_repeat(e);
         UnfusedReason::require(self.found.owner[equation].is_none(), UnfusedReason::InOtherKernel)?;
-        UnfusedReason::require(!is_alias || !is_stored, UnfusedReason::ReshapeAlias)?;
+        UnfusedReason::require(!is_alias || !is_stored, UnfusedReason::MemoryAlias)?;
         // A product joins only with the blocks that it would have alone.
         UnfusedReason::require(!is_product(&e.op) || cluster.product.is_none(), UnfusedReason::SecondProduct)?;
         UnfusedReason::require(

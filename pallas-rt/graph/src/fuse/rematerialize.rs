@@ -9,7 +9,7 @@
 //! that the kernel reads anyway.
 use super::cluster::ClusteredGraph;
 use super::device_limits::DeviceLimits;
-use super::equation_kinds::{is_product, is_reshape_alias, is_short_fold, is_standalone_op};
+use super::equation_kinds::{is_memory_alias, is_product, is_short_fold, is_standalone_op};
 use super::schedule::StepDependencies;
 use crate::graph::{Equation, Graph, Op, Var};
 use pallas_ir::StructuralOp;
@@ -262,7 +262,7 @@ impl CheapEquationSearch<'_> {
         }
         let is_free = |i: usize| {
             let e = &self.found.graph.equations[i];
-            self.found.owner[i].is_none() && !is_reshape_alias(self.found.graph, &self.found.definitions, e)
+            self.found.owner[i].is_none() && !is_memory_alias(self.found.graph, &self.found.definitions, e)
         };
         self.found.definitions[v.index()].is_some_and(is_free)
     }

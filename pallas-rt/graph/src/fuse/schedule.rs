@@ -2,8 +2,9 @@
 //!
 //! As XLA's memory schedulers do, several orders are made by different rules, and the one that needs the fewest bytes
 //! is taken: the given one; a depth-first one that first computes the operand which needs most memory (Sethi and
-//! Ullman, "The Generation of Optimal Code for Arithmetic Expressions", 1970); and one that always takes the step which
-//! frees most.
+//! Ullman, "The Generation of Optimal Code for Arithmetic Expressions", 1970); one that always takes the step which frees
+//! most; and one that does so from the last step to the first, so that a value is computed as late as possible, such as
+//! those that a checkpoint computes again.
 use super::cluster::ClusteredGraph;
 use super::plan::LoweredStep;
 use crate::call::has_effect;
@@ -110,9 +111,8 @@ impl StepDependencies {
     pub(super) fn choose_low_memory_order(&self) -> Vec<usize> {
         let given: Vec<usize> = (0..self.before.len()).collect();
         let most = self.peak_bytes(&given);
-        let others =
-            [self.depth_first_order(), self.greedy_order()].into_iter().map(|order| (self.peak_bytes(&order), order));
-        match others.min_by_key(|(peak, _)| *peak) {
+        let others = [self.depth_first_order(), self.greedy_order(), self.reverse_greedy_order()];
+        match others.into_iter().map(|order| (self.peak_bytes(&order), order)).min_by_key(|(peak, _)| *peak) {
             Some((peak, order)) if peak < most - most / MIN_SAVED_PEAK_DIVISOR => order,
             _ => given,
         }
@@ -224,6 +224,49 @@ impl StepDependencies {
                 }
             }
         }
+        order
+    }
+
+    /// Returns the order that is chosen from its end: of the steps on which only chosen ones depend, always the one
+    /// before which the fewest bytes are in use.
+    fn reverse_greedy_order(&self) -> Vec<usize> {
+        let n = self.before.len();
+        let mut dependents = vec![0; n];
+        self.before.iter().flatten().for_each(|&source| dependents[source] += 1);
+        // A value is in use before a step if the step or a later one reads it, and no later one makes it.
+        let mut is_used = vec![false; self.bytes.len()];
+        let growth = |at: usize, is_used: &[bool]| -> i64 {
+            let bytes_used = |all: &[usize], used: bool| -> i64 {
+                all.iter().filter(|&&v| is_used[v] == used).map(|&v| self.bytes[v] as i64).sum()
+            };
+            bytes_used(&self.reads[at], false) - bytes_used(&self.makes[at], true)
+        };
+        let mut keys: Vec<i64> = (0..n).map(|at| growth(at, &is_used)).collect();
+        let ready = (0..n).filter(|&at| dependents[at] == 0).map(|at| (keys[at], Reverse(at)));
+        let mut ready: BTreeSet<(i64, Reverse<usize>)> = ready.collect();
+        let mut order = Vec::with_capacity(n);
+        while let Some((_, Reverse(at))) = ready.pop_first() {
+            order.push(at);
+            for &v in self.reads[at].iter().filter(|&&v| self.bytes[v] > 0) {
+                if std::mem::replace(&mut is_used[v], true) {
+                    continue;
+                }
+                for &reader in &self.readers[v] {
+                    if ready.remove(&(keys[reader], Reverse(reader))) {
+                        keys[reader] -= self.bytes[v] as i64;
+                        ready.insert((keys[reader], Reverse(reader)));
+                    }
+                }
+            }
+            for &source in &self.before[at] {
+                dependents[source] -= 1;
+                if dependents[source] == 0 {
+                    keys[source] = growth(source, &is_used);
+                    ready.insert((keys[source], Reverse(source)));
+                }
+            }
+        }
+        order.reverse();
         order
     }
 }
@@ -339,7 +382,8 @@ mod tests {
             let second = below(&mut state, n);
             steps.takes_over[second] = steps.reads[second].first().copied().into_iter().collect();
             let given: Vec<usize> = (0..n).collect();
-            for order in [steps.depth_first_order(), steps.greedy_order(), steps.choose_low_memory_order()] {
+            let orders = [steps.depth_first_order(), steps.greedy_order(), steps.reverse_greedy_order()];
+            for order in orders.into_iter().chain([steps.choose_low_memory_order()]) {
                 assert!(steps.is_possible(&order), "{order:?} of {all:?}");
             }
             assert!(steps.peak_bytes(&steps.choose_low_memory_order()) <= steps.peak_bytes(&given));

@@ -17,8 +17,8 @@ pub enum UnfusedReason {
     InOtherKernel,
     /// The value is the table of a gather, which may read any part of it.
     GatherTable,
-    /// The value is a reshape of another one that is in memory anyway.
-    ReshapeAlias,
+    /// The value is a reshape or an optimization barrier of another one that is in memory anyway.
+    MemoryAlias,
     /// If the kernel computed the value, two kernels would need each other's results.
     Cycle,
     /// The kernel has as many operations as it may have, without the value's.
@@ -45,7 +45,7 @@ impl fmt::Display for UnfusedReason {
             UnfusedReason::RepeatedWork => "repeated work",
             UnfusedReason::InOtherKernel => "computed by another kernel",
             UnfusedReason::GatherTable => "a table of a gather",
-            UnfusedReason::ReshapeAlias => "a reshape of memory",
+            UnfusedReason::MemoryAlias => "an alias of memory",
             UnfusedReason::Cycle => "a circle",
             UnfusedReason::KernelFull => "a full kernel",
             UnfusedReason::TooManySorts => "many sorts",

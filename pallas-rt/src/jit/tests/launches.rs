@@ -240,7 +240,7 @@ fn plans_say_why_kernels_are_apart() {
         ("repeated work", plan(|x, _| vec![x.index(0).exp() + x])),
         ("computed by another kernel", plan(|x, _| vec![x.exp().sin().sum(-1), x.exp().sin().sum(0)])),
         ("a table of a gather", plan(|x, at| vec![x.exp().take(at, 0)])),
-        ("a reshape of memory", {
+        ("an alias of memory", {
             plan(|x, _| {
                 let flat = x.cumsum(0).reshape(&[36]);
                 vec![flat.clone(), flat.sin()]

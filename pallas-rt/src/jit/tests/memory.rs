@@ -1,7 +1,7 @@
 //! How much memory the temporaries of jitted functions take.
 use super::{array, numbers};
 use crate::prelude::*;
-use crate::{disable_jit, grad, jit, jit_misses, lower, ops};
+use crate::{checkpoint, disable_jit, grad, jit, jit_misses, lower, ops};
 
 /// Numbers from -1 to 1.
 fn drawn(shape: &[usize]) -> Array {
@@ -70,4 +70,21 @@ fn rounded_weights_are_rounded_again() {
     let bytes = jit_misses().last().expect("it was compiled").temporary_bytes;
     // Eight rounded weights have 1 MiB.
     assert!(bytes < 700 << 10, "{bytes} bytes");
+}
+
+/// Of 16 layers in four checkpoints, the backward pass keeps the results of the checkpoints, and computes the layers of
+/// one checkpoint at a time again.
+#[test]
+fn layers_of_one_checkpoint_at_a_time_are_computed_again() {
+    let loss = |weights: &Vec<Array>, x: &Array| {
+        let layers =
+            |h: &Array, weights: &Vec<Array>| weights.iter().fold(h.clone(), |h, w| (h.matmul(w) * 0.125).tanh());
+        let weights: Vec<Vec<Array>> = weights.chunks(4).map(<[Array]>::to_vec).collect();
+        let run = |h: Array, weights| checkpoint(layers)(&h, weights).expect("it is traced");
+        weights.iter().fold(x.clone(), run).square().sum(..)
+    };
+    let weights: Vec<Array> = (0..16).map(|_| drawn(&[64, 64]) * 0.1).collect();
+    jit(grad(loss))(&weights, &drawn(&[64, 64])).expect("it runs");
+    let bytes = jit_misses().last().expect("it was compiled").temporary_bytes;
+    assert!(bytes <= 7 * 64 * 64 * 4, "{bytes} bytes");
 }
