@@ -23,10 +23,15 @@ pub trait StageOutput: fmt::Display {
     /// # Errors
     /// The first rule that the program breaks.
     fn verify(&self) -> Result<(), String>;
+    /// Returns the program if it is a graph, so that one which a stage left unchanged need not be verified again.
+    fn as_graph(&self) -> Option<&Graph>;
 }
 
 impl StageOutput for Graph {
     fn verify(&self) -> Result<(), String> {
         crate::verify(self)
+    }
+    fn as_graph(&self) -> Option<&Graph> {
+        Some(self)
     }
 }

@@ -76,7 +76,7 @@ mod prepared;
 mod run;
 #[cfg(test)]
 #[allow(unsafe_code, reason = "an allocator that counts")]
-pub(crate) mod tests;
+mod tests;
 
 pub use compiled::{Argument, Compiled};
 pub(crate) use compiled::{CPU_METHOD_THRESHOLDS, CompiledForms};

@@ -1,38 +1,11 @@
 //! Launches that repeat, and launches that are refused.
 use super::{Argument, Compiled};
 use crate::Client;
+use pallas_allocations::{CountingAllocator, allocations};
 use pallas_ir::{DType, Kernel, Literal};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-/// The system's allocator with a count of allocations on each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: all calls are forwarded to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Allocations of this thread so far.
-#[cfg(feature = "graph")]
-pub(crate) fn allocations() -> usize {
-    ALLOCATIONS.get()
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const SUM: &str = "
 kernel sum {
@@ -81,9 +54,9 @@ fn repeated_launches_allocate_nothing_and_see_their_own_operands() {
         let (i, j, out) = (turn % 3, (turn + 1) % 3, &mut results[turn % 2]);
         let scale = turn as f32 + 1.0;
         let params = [Literal::new(DType::F32, f64::from(scale))];
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         prepared.launch(&[&arrays[i], &arrays[j]], &params, &mut [out]).expect("it runs");
-        let allocated = ALLOCATIONS.get() - before;
+        let allocated = allocations() - before;
         // The first launch resolves memory and compiles machine code; each output records its uses from its first
         // launch on.
         assert!(turn < 2 || allocated == 0 || cfg!(guarded), "launch {turn}: {allocated} allocations");

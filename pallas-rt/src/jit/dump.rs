@@ -14,6 +14,8 @@ pub(super) struct StageWatcher {
     next: usize,
     /// The text that was written last: an equal one is not written again.
     last: String,
+    /// The graph that was verified last.
+    verified: Option<Graph>,
     /// The time when the stage that runs began, for a timeline.
     pub(super) began: Option<Duration>,
 }
@@ -26,7 +28,7 @@ impl StageWatcher {
     pub(super) fn from_graph(graph: &Graph) -> StageWatcher {
         static NEXT_COMPILATION_NUMBER: AtomicUsize = AtomicUsize::new(0);
         let dump = DUMP_FOLDER.as_deref().map(|folder| (folder, NEXT_COMPILATION_NUMBER.fetch_add(1, Relaxed)));
-        let mut watcher = StageWatcher { dump, next: 0, last: String::new(), began: None };
+        let mut watcher = StageWatcher { dump, next: 0, last: String::new(), verified: None, began: None };
         watcher.observe_stage("traced", graph);
         watcher
     }
@@ -36,8 +38,10 @@ impl StageObserver for StageWatcher {
     fn observe_stage(&mut self, stage: &'static str, program: &dyn StageOutput) {
         timeline::record_span_since(self.began, timeline::SpanKind::Compile, || (stage.into(), String::new()));
         // Random tests also run in release builds, and verify there.
-        if cfg!(any(debug_assertions, test)) {
+        let graph = program.as_graph();
+        if cfg!(any(debug_assertions, test)) && (graph.is_none() || graph != self.verified.as_ref()) {
             assert_eq!(program.verify(), Ok(()), "after {stage}:\n{program}");
+            self.verified = graph.cloned().or_else(|| self.verified.take());
         }
         if let Some((folder, number)) = self.dump {
             let text = program.to_string();

@@ -89,9 +89,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
         let limits = *CACHE_LIMITS.lock();
         // Adding up sizes reads every entry, so it is done once per number of insertions in proportion to the entries.
         entries.unweighed += 1;
-        let weighed = entries.slots.len() > limits.kernels || entries.unweighed >= (entries.slots.len() / 2).max(8);
         let mut bytes = 0;
-        if weighed {
+        if entries.unweighed >= (entries.slots.len() / 2).max(8) {
             entries.unweighed = 0;
             bytes = entries.slots.iter().map(|(_, v)| (self.weigh)(v)).sum();
         }
@@ -112,6 +111,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Lru<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn the_least_recently_used_leave_first() {
@@ -130,5 +130,19 @@ mod tests {
         }
         assert!((1..=12).contains(&heavy.len()), "{} entries of a quarter of the bytes", heavy.len());
         assert!(heavy.get(&63).is_some());
+    }
+
+    #[test]
+    fn a_full_cache_seldom_adds_up_sizes() {
+        static WEIGHED: AtomicUsize = AtomicUsize::new(0);
+        let cache = Lru::new(|_: &usize| {
+            WEIGHED.fetch_add(1, Relaxed);
+            1
+        });
+        let count = 3 * CacheLimits::DEFAULT.kernels;
+        for key in 0..count {
+            cache.get_or_insert(key, key);
+        }
+        assert!(WEIGHED.load(Relaxed) < 10 * count, "{WEIGHED:?} of {count}");
     }
 }

@@ -14,6 +14,7 @@ use super::{arena_packing, donated_arguments, dynamic_window_kernels, large_pads
 use crate::graph::{Equation, Graph, Op, Var};
 use crate::stage_watch::StageObserver;
 use pallas_ir::StructuralOp;
+use std::borrow::Cow;
 
 /// Plans a graph for a device. The plan may write to the memory of parameters for which `is_donated` is true.
 pub fn plan(graph: &Graph, is_donated: &[bool], sizes: &DeviceLimits) -> Plan {
@@ -31,7 +32,7 @@ pub fn plan_watched(
     let StagedGraph { graph, given } = split_long_reductions(graph, sizes);
     observer.observe_stage("stages", &*graph);
     let graph = copy_broadcasts(&graph);
-    debug_assert_eq!(crate::verify(&graph), Ok(()));
+    debug_assert!(matches!(graph, Cow::Borrowed(_)) || crate::verify(&graph).is_ok());
     observer.observe_stage("copies", &*graph);
     let (mut best, mut others) = plan_once(&graph, &given, is_donated, sizes, observer);
     if let Some(graph) = &others.of_readers {

@@ -2,7 +2,7 @@
 use super::cluster::ClusteredGraph;
 use super::plan::{ArenaRegion, ArenaValue, LoweredStep, MemoryLocation, Plan};
 use crate::display::join_vars;
-use crate::graph::Var;
+use crate::graph::{Graph, Var};
 use crate::stage_watch::StageOutput;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -40,6 +40,9 @@ impl StageOutput for ClusteredGraph<'_> {
             }
         }
         Ok(())
+    }
+    fn as_graph(&self) -> Option<&Graph> {
+        None
     }
 }
 
@@ -89,6 +92,9 @@ impl StageOutput for ScheduleStageOutput<'_> {
         let missing = found.graph.results.iter().find(|v| is_missing(&made, **v));
         missing.map_or(Ok(()), |v| Err(format!("no step makes the result {v}")))
     }
+    fn as_graph(&self) -> Option<&Graph> {
+        None
+    }
 }
 
 /// The output of a plan's last stage for a stage observer: the arena, the values in it with the steps that need them,
@@ -111,6 +117,9 @@ impl fmt::Display for MemoryStageOutput<'_> {
 impl StageOutput for MemoryStageOutput<'_> {
     fn verify(&self) -> Result<(), String> {
         self.0.verify()
+    }
+    fn as_graph(&self) -> Option<&Graph> {
+        None
     }
 }
 
@@ -144,6 +153,9 @@ impl StageOutput for Plan {
             step.work.bodies().into_iter().try_for_each(StageOutput::verify)?;
         }
         Ok(())
+    }
+    fn as_graph(&self) -> Option<&Graph> {
+        None
     }
 }
 

@@ -1,6 +1,7 @@
 //! Texts of programs and their shardings, and checks of the rules that these follow.
 use super::propagate::{Propagation, sharding_rules_by_node};
 use super::propagation_program::{NodeKind, RegionGraph, Val, ValueDefinition};
+use crate::graph::Graph;
 use crate::mesh::Mesh;
 use crate::stage_watch::StageOutput;
 use std::collections::HashSet;
@@ -77,6 +78,9 @@ impl StageOutput for RegionGraph {
         let missing = regions.flat_map(|region| &region.results).find(|v| !made.contains(v));
         missing.map_or(Ok(()), |v| Err(format!("%{} is returned, but not made", v.0)))
     }
+    fn as_graph(&self) -> Option<&Graph> {
+        None
+    }
 }
 
 impl StageOutput for PropagationStageOutput<'_> {
@@ -91,12 +95,14 @@ impl StageOutput for PropagationStageOutput<'_> {
             sharding.verify(mesh, ty).map_err(|diag| format!("%{i}: {diag}"))
         })
     }
+    fn as_graph(&self) -> Option<&Graph> {
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Graph;
     use crate::mesh::Sharding;
     use pallas_ir::{DType, ScalarOp, Type};
 

@@ -3,6 +3,7 @@ use super::{array, close, numbers};
 use crate::prelude::*;
 use crate::tree::Static;
 use crate::{Arg, BoundedSize, cond, fori_loop, grad, jit, scan, vmap};
+use pallas_allocations::allocations;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -248,7 +249,6 @@ fn trees_that_change_between_calls_are_traced_again() {
 /// A call allocates lists of its arguments and what it returns; what the program has is of the compiled function.
 #[test]
 fn warm_calls_allocate_no_more_for_long_programs() {
-    use crate::exec::tests::allocations;
     let w = || (array(&[0.5; 64], &[8, 8]), array(&[1.0; 8], &[8]));
     let (w, x, i) = (w(), array(&[0.25; 64], &[8, 8]), Client::cpu().array(&[0i32], &[]).expect("it fits"));
     type Layer = fn(&Array, &(Array, Array), &Array) -> Array;
