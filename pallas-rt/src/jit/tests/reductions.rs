@@ -56,16 +56,22 @@ impl Fold {
 fn groups(x: &[f32], shape: &[usize], axes: &[usize]) -> Vec<Vec<f64>> {
     let kept = |axis: &usize| !axes.contains(axis);
     let mut all = vec![vec![]; (0..shape.len()).filter(kept).map(|axis| shape[axis]).product()];
-    for (i, x) in x.iter().enumerate() {
-        let (mut rest, mut at, mut stride) = (i, 0, 1);
-        for axis in (0..shape.len()).rev() {
+    let (last, width) = (shape.len() - 1, shape[shape.len() - 1]);
+    for (row, numbers) in x.chunks(width.max(1)).enumerate() {
+        let numbers = numbers.iter().map(|&x| f64::from(x));
+        let (mut rest, mut at, mut stride) = (row, 0, if kept(&last) { width } else { 1 });
+        for axis in (0..last).rev() {
             if kept(&axis) {
                 at += rest % shape[axis] * stride;
                 stride *= shape[axis];
             }
             rest /= shape[axis];
         }
-        all[at].push(f64::from(*x));
+        if kept(&last) {
+            all[at..].iter_mut().zip(numbers).for_each(|(group, x)| group.push(x));
+        } else {
+            all[at].extend(numbers);
+        }
     }
     all
 }

@@ -108,18 +108,24 @@ fn disagreement(program: &Arc<Program>) -> Option<String> {
     found
 }
 
-#[test]
-fn random_programs_agree_with_jax() {
+/// The programs of the file that `PALLAS_AGREEMENT` names, else the sample.
+fn programs() -> Vec<Arc<Program>> {
     let file = std::env::var("PALLAS_AGREEMENT").ok();
-    let text = file.as_ref().map_or(SAMPLE.into(), |path| std::fs::read_to_string(path).expect("a file of programs"));
-    let (mut counts, mut agreeing, mut total) = (BTreeMap::new(), 0, 0);
+    let text = file.map_or(SAMPLE.into(), |path| std::fs::read_to_string(path).expect("a file of programs"));
+    let parsed = |(i, line)| serde_json::from_str(line).unwrap_or_else(|e| panic!("line {}: {e}", i + 1));
+    text.lines().enumerate().map(parsed).map(Arc::new).collect()
+}
+
+/// Runs every `PARTS`th program of the sample from number `first` on; of a file all if that is 0, else none.
+fn check_agreement(first: usize) {
+    let is_file = std::env::var_os("PALLAS_AGREEMENT").is_some();
+    let programs = programs();
+    let is_own = |number: usize| if is_file { first == 0 } else { number % PARTS == first };
+    let (mut agreeing, mut total) = (0, 0);
     let (mut wrong, mut by_design) = (vec![], vec![]);
-    for (number, line) in text.lines().enumerate() {
-        let program: Program = serde_json::from_str(line).unwrap_or_else(|e| panic!("line {}: {e}", number + 1));
-        let program = Arc::new(program);
-        program.steps.iter().for_each(|(name, ..)| *counts.entry(name.clone()).or_insert(0) += 1);
+    for (number, program) in programs.iter().enumerate().filter(|(number, _)| is_own(*number)) {
         total += 1;
-        let found = catch_unwind(AssertUnwindSafe(|| disagreement(&program)));
+        let found = catch_unwind(AssertUnwindSafe(|| disagreement(program)));
         let found = found.unwrap_or_else(|_| Some("it panicked".into()));
         let reason = found.as_ref().and_then(|text| {
             let is_in = |op: &str| program.steps.iter().any(|(name, ..)| name == op);
@@ -133,14 +139,46 @@ fn random_programs_agree_with_jax() {
             (Some(text), None) => wrong.push(format!("line {}: {text}\n  {:?}", number + 1, program.steps)),
         }
     }
+    by_design.iter().for_each(|text| println!("differs by design: {text}"));
+    wrong.iter().for_each(|text| println!("{text}"));
+    println!("agreement: {agreeing} of {total}");
+    assert!(wrong.is_empty(), "{} programs differ", wrong.len());
+    assert!(by_design.len() <= 10.max(total / 100), "{total} programs, {} differ by design", by_design.len());
+}
+
+/// Number of tests that share the programs of the sample.
+const PARTS: usize = 4;
+
+#[test]
+fn random_programs_agree_with_jax_1() {
+    check_agreement(0);
+}
+
+#[test]
+fn random_programs_agree_with_jax_2() {
+    check_agreement(1);
+}
+
+#[test]
+fn random_programs_agree_with_jax_3() {
+    check_agreement(2);
+}
+
+#[test]
+fn random_programs_agree_with_jax_4() {
+    check_agreement(3);
+}
+
+#[test]
+fn every_operation_is_in_programs() {
+    let programs = programs();
+    let mut counts = BTreeMap::new();
+    programs.iter().flat_map(|program| &program.steps).for_each(|(name, ..)| *counts.entry(name).or_insert(0) += 1);
     for (name, n) in &counts {
         println!("{n:5} {name}");
     }
-    by_design.iter().for_each(|text| println!("differs by design: {text}"));
-    wrong.iter().for_each(|text| println!("{text}"));
     let fewest = counts.iter().min_by_key(|(_, n)| **n);
     println!("{} operations, the fewest steps: {fewest:?}", counts.len());
-    println!("agreement: {agreeing} of {total}");
     let is_drawn = |name: &&str| {
         // Reductions draw whether axes are kept; folds of another type are those of its elements; of the sample alone,
         // least squares are in no program.
@@ -150,11 +188,7 @@ fn random_programs_agree_with_jax() {
     let missing: Vec<_> =
         super::surface::operations().into_iter().filter(|names| !names.iter().any(is_drawn)).collect();
     assert!(missing.is_empty(), "no program has these operations: {missing:?}");
+    let total = programs.len();
+    assert!(total >= 100, "{total} programs");
     assert!(total < 1500 || counts.values().all(|&n| n >= total / 50), "an operation has too few steps");
-    assert!(wrong.is_empty(), "{} programs differ", wrong.len());
-    assert!(
-        total >= 100 && by_design.len() <= 10.max(total / 100),
-        "{total} programs, {} differ by design",
-        by_design.len()
-    );
 }
