@@ -1,10 +1,13 @@
 //! Folds of rows by a monoid, compiled for each monoid and element type.
+mod extremes;
+
+use self::extremes::{HalfMinMax, fastest_fold_rows_to_extremes};
 use super::indexed_lines::{IndexedLine, MAX_PREFETCHED_ROW_BYTES, PREFETCH_DISTANCE_ROWS, prefetch_cache_lines};
 use super::interior_boxes::{InnerLoops, StridedLoop, for_each_row};
 use super::strips::compiled;
 use crate::raw;
 use half::{bf16, f16};
-use pallas_ir::scalar::MonoidVisitor;
+use pallas_ir::scalar::{Maximum, Minimum, MonoidVisitor};
 use pallas_ir::{DType, Elem, ElementFunction, ScalarOp};
 use std::any::Any;
 
@@ -299,33 +302,6 @@ compiled! {
 }
 compiled! { fastest_fold_at_positions<O: ElementFunction<(T, T), Out = T>, T: Elem>() = fold_at_positions(line: IndexedLine, x: *const u8, out: *mut u8) }
 
-/// The minimum or maximum of two 16-bit floats, found by comparing their bits as integers: sixteen of them fit a
-/// vector.
-struct HalfMinMax<const MAX: bool>;
-
-/// Implements [`HalfMinMax`] for 16-bit float types, given the bit that makes their NaN quiet.
-macro_rules! extreme {
-    ($($T:ident quiet $quiet:literal),*) => {$(
-        impl<const MAX: bool> ElementFunction<($T, $T)> for HalfMinMax<MAX> {
-            type Out = $T;
-            fn reference(args: ($T, $T)) -> $T {
-                Self::fast(args)
-            }
-            #[inline(always)]
-            fn fast((a, b): ($T, $T)) -> $T {
-                const INFINITY: u16 = $T::INFINITY.to_bits();
-                // Integers in the order of the floats, with -0 below +0; the function is its own inverse.
-                let key = |bits: u16| bits ^ ((bits as i16 >> 15) as u16 & 0x7fff);
-                let [x, y] = [key(a.to_bits()) as i16, key(b.to_bits()) as i16];
-                let bits = key(if MAX { x.max(y) } else { x.min(y) } as u16);
-                let or_nan = |bits: u16, of: u16| if of & 0x7fff > INFINITY { of | $quiet } else { bits };
-                $T::from_bits(or_nan(or_nan(bits, b.to_bits()), a.to_bits()))
-            }
-        }
-    )*};
-}
-extreme!(f16 quiet 0x200, bf16 quiet 0x40);
-
 /// Returns the functions that fold elements of type `dtype` by the monoid `op`.
 pub(super) fn fold_functions(op: ScalarOp, dtype: DType) -> FoldFunctions {
     struct FoldSelector {
@@ -346,45 +322,25 @@ pub(super) fn fold_functions(op: ScalarOp, dtype: DType) -> FoldFunctions {
         }
     }
     let flushes = op == ScalarOp::Mul && matches!(dtype, DType::F32 | DType::F64);
+    let select = FoldSelector { flushes };
     match (op, dtype) {
-        (ScalarOp::Minimum, DType::F16) => return FoldSelector { flushes }.visit::<HalfMinMax<false>, f16>(),
-        (ScalarOp::Maximum, DType::F16) => return FoldSelector { flushes }.visit::<HalfMinMax<true>, f16>(),
-        (ScalarOp::Minimum, DType::Bf16) => return FoldSelector { flushes }.visit::<HalfMinMax<false>, bf16>(),
-        (ScalarOp::Maximum, DType::Bf16) => return FoldSelector { flushes }.visit::<HalfMinMax<true>, bf16>(),
-        _ => {}
+        (ScalarOp::Minimum, DType::F16) => select.visit::<HalfMinMax<false>, f16>(),
+        (ScalarOp::Maximum, DType::F16) => select.visit::<HalfMinMax<true>, f16>(),
+        (ScalarOp::Minimum, DType::Bf16) => select.visit::<HalfMinMax<false>, bf16>(),
+        (ScalarOp::Maximum, DType::Bf16) => select.visit::<HalfMinMax<true>, bf16>(),
+        (ScalarOp::Minimum, DType::F32) => {
+            FoldFunctions { rows: fastest_fold_rows_to_extremes::<Minimum>(), ..select.visit::<Minimum, f32>() }
+        }
+        (ScalarOp::Maximum, DType::F32) => {
+            FoldFunctions { rows: fastest_fold_rows_to_extremes::<Maximum>(), ..select.visit::<Maximum, f32>() }
+        }
+        _ => op.visit_monoid(dtype, select).expect("the shape rule admits monoids only"),
     }
-    op.visit_monoid(dtype, FoldSelector { flushes }).expect("the shape rule admits monoids only")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pallas_ir::dtype::Half;
-
-    /// Extremes of 16-bit floats by their bits are those of the floats: of all kinds of numbers, signs of zeros too.
-    #[test]
-    fn extremes_by_bits_are_those_of_floats() {
-        fn check<T: Elem + Half, O: ElementFunction<(T, T), Out = T>, X: ElementFunction<(T, T), Out = T>>(
-            of: impl Fn(u16) -> T,
-            to: impl Fn(T) -> u16,
-        ) {
-            let kinds = [
-                0, 1, 0x3ff, 0x400, 0x3c00, 0x7bff, 0x7c00, 0x7c01, 0x7e00, 0x80, 0x7f, 0x3f80, 0x7f7f, 0x7f80, 0x7f81,
-                0x7fc0,
-            ];
-            let all: Vec<u16> = kinds.into_iter().flat_map(|bits| [bits, bits | 0x8000]).collect();
-            for (&a, &b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
-                let [found, want] = [X::fast((of(a), of(b))), O::reference((of(a), of(b)))];
-                let same = to(found) == to(want) || found.wide().is_nan() && want.wide().is_nan();
-                assert!(same, "{a:x} and {b:x}: {:x}, the reference {:x}", to(found), to(want));
-            }
-        }
-        use pallas_ir::scalar::{Maximum, Minimum};
-        check::<f16, Minimum, HalfMinMax<false>>(f16::from_bits, f16::to_bits);
-        check::<f16, Maximum, HalfMinMax<true>>(f16::from_bits, f16::to_bits);
-        check::<bf16, Minimum, HalfMinMax<false>>(bf16::from_bits, bf16::to_bits);
-        check::<bf16, Maximum, HalfMinMax<true>>(bf16::from_bits, bf16::to_bits);
-    }
 
     /// A product that shrinks ends at 0, not at the least subnormal number; its zeros keep their signs.
     #[test]
