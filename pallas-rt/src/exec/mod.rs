@@ -75,7 +75,6 @@ mod prepared;
 #[allow(unsafe_code, reason = "launches of arrays that were checked")]
 mod run;
 #[cfg(test)]
-#[allow(unsafe_code, reason = "an allocator that counts")]
 mod tests;
 
 pub use compiled::{Argument, Compiled};
